@@ -1,0 +1,1 @@
+"""Composition: the command line and the Prefect flows."""

@@ -1,0 +1,1 @@
+"""The model server: named tensors in, named tensors out."""

@@ -1,0 +1,1 @@
+"""Genomics files and units of work, and the Dask workers that host them."""
