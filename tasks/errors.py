@@ -67,7 +67,7 @@ class SheetError(InputError):
     default_reason = "BAD_SHEET"
 
 
-class ReferenceError(InputError):  # noqa: A001 - the field's word; the builtin is about weak references
+class ReferenceError(InputError):
     """The reference FASTA is wrong, or an input was made with another one."""
 
     default_reason = "WRONG_REFERENCE"

@@ -55,7 +55,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             num_bytes = aside.stat().st_size if aside.exists() else 0
-            raise FolderError(f"{path}: the disk is full after {num_bytes:,} bytes of this file", reason="DISK_FULL") from error
+            message = f"{path}: the disk is full after {num_bytes:,} bytes of this file; free space and run again"
+            raise FolderError(message, reason="DISK_FULL") from error
         raise
     finally:
         aside.unlink(missing_ok=True)
