@@ -1,0 +1,197 @@
+"""Pipelines: declarations of what a run computes for each allele, and the one that ships.
+
+A lab adds its own by an entry point of the group ``cohortflow.pipelines`` that names a `Pipeline` subclass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.errors import InputError
+from tasks.windows import MAX_ALLELE_BP, UNKNOWN_TOKEN, alternate_windows, column_bases, reference_windows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tasks.reference import Reference
+
+
+class PipelineError(InputError):
+    """No such pipeline, or an option it does not have."""
+
+    default_reason = "BAD_PIPELINE"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputField:
+    """One INFO field that a pipeline writes.
+
+    Attributes:
+        name: The INFO ID.
+        kind: Its VCF Type.
+        number: ``A``, one value per ALT; ``.``, any number of entries, each of which names its allele.
+        description: The header's text.
+        decimals: Declared precision of a Float; values are rounded to it before they are stored.
+    """
+
+    name: str
+    kind: Literal["Float", "Integer", "String"]
+    number: Literal["A", "."]
+    description: str
+    decimals: int | None = None
+
+    @property
+    def header_line(self) -> str:
+        """The field's ``##INFO`` line."""
+        description = self.description.replace("\\", "\\\\").replace('"', '\\"')
+        return f'##INFO=<ID={self.name},Number={self.number},Type={self.kind},Description="{description}">'
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a pipeline asks of its ensemble.
+
+    Attributes:
+        inputs: Named arrays, each ``[num_rows, ...]``.
+        allele: int64 ``[num_rows]``, the allele that each row belongs to.
+        reason: object ``[num_alleles]``, why an allele has no row, else None.
+    """
+
+    inputs: dict[str, NDArray[Any]]
+    allele: NDArray[np.int64]
+    reason: NDArray[np.object_]
+
+
+class NoOptions(BaseModel):
+    """A pipeline without options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Pipeline(ABC):
+    """What a run computes for each distinct normalised allele.
+
+    Attributes:
+        name: How users call it.
+        title: One line for people.
+        ensemble: The model that answers its rows.
+        resources: What it needs beside the reference (``genes``, ``regions``).
+        fields: The INFO fields it writes.
+        caution: What a reader of its output must know, or None; the report shows it.
+        options_type: The pydantic model of its options.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    unit: ClassVar[Literal["allele"]] = "allele"
+    ensemble: ClassVar[str]
+    resources: ClassVar[tuple[str, ...]] = ()
+    fields: ClassVar[tuple[OutputField, ...]]
+    caution: ClassVar[str | None] = None
+    options_type: ClassVar[type[BaseModel]] = NoOptions
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        try:
+            self.options = self.options_type.model_validate(dict(options or {}))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            known = ", ".join(self.options_type.model_fields) or "none"
+            raise PipelineError(f"pipeline {self.name}: {faults} (options: {known})", field="option") from error
+
+    @abstractmethod
+    def expand(self, alleles: pa.Table, reference: Reference, shapes: Mapping[str, tuple[int, ...]]) -> Rows:
+        """Turns alleles into rows of the ensemble, or a reason.
+
+        Args:
+            alleles: Distinct alleles in `tasks.alleles.ALLELE_SCHEMA`.
+            reference: The genome.
+            shapes: For each input of the ensemble its dimensions without the batch's.
+        """
+
+    @abstractmethod
+    def collapse(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Turns the ensemble's answers into one value per allele and field.
+
+        Returns:
+            For each field an array ``[num_alleles]``; NaN (Float) or None marks a missing value.
+        """
+
+
+class DemoEffect(Pipeline):
+    """How much an allele changes its window, by a model trained on simulated labels."""
+
+    name = "demo-effect"
+    title = "effect of an allele on its 128-bp window (demonstration, simulated labels)"
+    ensemble = "variants"
+    fields = (
+        OutputField(
+            "CF_DEMO_EFFECT",
+            "Float",
+            "A",
+            "Effect of the allele on its 128-bp window, 0 to 1; trained on simulated labels, no clinical meaning",
+            decimals=4,
+        ),
+    )
+    caution = "CF_DEMO_EFFECT comes from a model trained on simulated labels: it has no clinical meaning."
+
+    def expand(self, alleles: pa.Table, reference: Reference, shapes: Mapping[str, tuple[int, ...]]) -> Rows:
+        """One row per allele: its reference window and the window with the allele put in."""
+        contig = alleles["contig"].to_numpy()
+        start = alleles["start"].to_numpy()
+        ref, alt = column_bases(alleles["ref"]), column_bases(alleles["alt"])
+        windows = reference_windows(reference, contig, start)
+        reason = np.full(len(start), None, dtype=object)
+        reason[(windows == UNKNOWN_TOKEN).mean(axis=1) > 0.5] = "NO_REFERENCE_SEQUENCE"
+        reason[np.maximum(ref.lengths_bp, alt.lengths_bp) > MAX_ALLELE_BP] = "TOO_LONG"
+        allele = np.flatnonzero(reason == None).astype(np.int64)  # noqa: E711 - element by element
+        alternates = alternate_windows(reference, contig, start, ref.lengths_bp, alt)
+        inputs = {
+            "reference_window": windows[allele],
+            "alternate_window": alternates[allele],
+            "state": np.zeros((len(allele), *shapes["state"]), dtype=np.float32),
+        }
+        return Rows(inputs, allele, reason)
+
+    def collapse(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The model's answer, rounded to the field's precision."""
+        field = self.fields[0]
+        values = np.full(num_alleles, np.nan)
+        # Adding 0.0 turns -0.0 into 0.0.
+        values[rows.allele] = np.round(outputs["effect"].reshape(-1).astype(np.float64), field.decimals or 0) + 0.0
+        return {field.name: values}
+
+
+DEFAULT_PIPELINE = DemoEffect.name
+
+
+@cache
+def pipeline_types() -> dict[str, type[Pipeline]]:
+    """Every pipeline that can be run, by name: the shipped ones, then those of installed entry points."""
+    types: dict[str, type[Pipeline]] = {DemoEffect.name: DemoEffect}
+    for point in entry_points(group="cohortflow.pipelines"):
+        loaded = point.load()
+        if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):
+            raise PipelineError(f"entry point {point.name!r} ({point.value}) is not a Pipeline subclass")
+        types[loaded.name] = loaded
+    return types
+
+
+def make_pipeline(name: str, options: Mapping[str, Any] | None = None) -> Pipeline:
+    """Builds the named pipeline.
+
+    Raises:
+        PipelineError: No pipeline of that name, or an option is wrong.
+    """
+    types = pipeline_types()
+    if name not in types:
+        raise PipelineError(f"no pipeline {name!r}; there is: {', '.join(types)}", field="pipeline")
+    return types[name](options)
