@@ -1,0 +1,150 @@
+"""The Dask cluster that a run works on: one on this machine, on its GPUs, or somebody's by address."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dask
+import psutil
+from distributed import Client
+
+from tasks.errors import InputError, TaskError
+from tasks.model_host import HostSettings, ModelHost
+
+_CONFIG = {
+    # A unit that kills its worker twice is the unit's fault: it must not take more workers with it.
+    "distributed.scheduler.allowed-failures": 1,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.85,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.comm.timeouts.connect": "30s",
+    "distributed.admin.tick.limit": "30s",
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 65536,
+    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+}
+_SHARE_OF_MEMORY = 0.8
+
+
+class ClusterError(TaskError):
+    """No cluster could be reached or started."""
+
+    retryable = True
+    default_reason = "NO_CLUSTER"
+
+
+class SchedulerAddressError(InputError):
+    """The address of a scheduler is wrong."""
+
+    default_reason = "BAD_SCHEDULER"
+
+
+def num_gpus() -> int:
+    """How many NVIDIA GPUs this machine shows; 0 without a driver."""
+    if shutil.which("nvidia-smi") is None or importlib.util.find_spec("pynvml") is None:
+        return 0
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+
+
+def check_address(address: str) -> str:
+    """Checks a scheduler's address; returns a caution to show, or an empty string.
+
+    Raises:
+        SchedulerAddressError: Not ``tcp://host:port`` or ``tls://host:port``.
+    """
+    parts = urlsplit(address)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname or port is None:
+        raise SchedulerAddressError(
+            f"--scheduler {address!r}: must be tcp://host:port, or tls://host:port with certificates", field="scheduler"
+        )
+    if parts.scheme == "tcp" and not _is_loopback(parts.hostname):
+        return f"{address}: whoever reaches this port can run code on its workers; use tls:// beyond one machine"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def open_cluster(
+    repository: Path, *, workers: int | None = None, scheduler: str | None = None, cache_budget_ms: float = 50.0
+) -> Iterator[Client]:
+    """Opens a cluster whose workers host the models of `repository`; yields its client, the default of this process.
+
+    Args:
+        repository: The model repository, readable by every worker at this path.
+        workers: Number of worker processes; default one a core, one a GPU where there are GPUs.
+        scheduler: Address of a cluster to use instead of one on this machine.
+        cache_budget_ms: Longest wait of one look-up in Redis.
+
+    Raises:
+        ClusterError: It cannot be reached, or has no worker.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(_CONFIG))
+        if scheduler:
+            check_address(scheduler)
+            try:
+                client = stack.enter_context(Client(scheduler, timeout="30s"))
+                client.wait_for_workers(1, timeout=60)
+            except (OSError, TimeoutError) as error:
+                raise ClusterError(f"{scheduler}: {error}; is the scheduler up, and has it workers?") from error
+            num_threads = 1
+        else:
+            cluster, num_threads = _local_cluster(workers)
+            stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster))
+        client.register_plugin(
+            ModelHost(HostSettings(str(repository), threads=num_threads, cache_budget_ms=cache_budget_ms))
+        )
+        yield client
+
+
+def _local_cluster(workers: int | None) -> tuple[Any, int]:
+    """A cluster on this machine and the number of threads that one execution of a model may use."""
+    gpus = num_gpus()
+    if gpus:
+        try:
+            from dask_cuda import LocalCUDACluster
+        except ImportError as error:
+            raise ClusterError(
+                f"{gpus} GPUs are here but dask-cuda is not installed: pip install 'cohortflow[gpu]'"
+            ) from error
+        return LocalCUDACluster(n_workers=workers or gpus, dashboard_address="127.0.0.1:0"), 1
+    from distributed import LocalCluster
+
+    num_cores = len(os.sched_getaffinity(0))
+    num_workers = workers or num_cores
+    memory = int(psutil.virtual_memory().total * _SHARE_OF_MEMORY / num_workers)
+    cluster = LocalCluster(
+        n_workers=num_workers,
+        threads_per_worker=2,
+        processes=True,
+        memory_limit=memory,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=50,
+    )
+    return cluster, max(1, num_cores // num_workers)

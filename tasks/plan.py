@@ -1,0 +1,129 @@
+"""The plan: what a run computes, resolved once; free of paths, hosts and times: equal plans give equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.errors import FolderError
+from tasks.files import file_sha256, json_sha256, read_json, write_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that decides the bytes of a run's outputs.
+
+    Attributes:
+        recipe: What is common to all samples: reference, pipeline with options, models with digests, regions.
+        samples: For each sample id what its outputs depend on beside the recipe: kind, content digests, choices.
+    """
+
+    recipe: dict[str, Any]
+    samples: dict[str, dict[str, Any]]
+
+    @property
+    def digest(self) -> str:
+        """The identity of the run: 64 hex digits."""
+        return json_sha256({"format": FORMAT, "recipe": self.recipe, "samples": self.samples})
+
+    def sample_digest(self, sample_id: str) -> str:
+        """The identity of one sample's outputs: it does not change when other samples join the cohort."""
+        return json_sha256({"format": FORMAT, "recipe": self.recipe, "sample": self.samples[sample_id]})
+
+    def write(self, path: Path) -> None:
+        """Writes the plan as JSON, whole."""
+        write_json(path, {"format": FORMAT, "digest": self.digest, "recipe": self.recipe, "samples": self.samples})
+
+
+def read_plan(path: Path) -> Plan | None:
+    """Reads a folder's plan; None where there is none.
+
+    Raises:
+        FolderError: The file is not a plan that this version understands.
+    """
+    if not path.exists():
+        return None
+    try:
+        value = read_json(path)
+        if value["format"] != FORMAT:
+            raise FolderError(f"{path}: plan format {value['format']}, this version writes {FORMAT}; use --overwrite")
+        return Plan(value["recipe"], value["samples"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FolderError(f"{path}: not a plan of this program ({error}); use --overwrite") from error
+
+
+def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
+    """Checks that `new` may go on in a folder that holds `old`: the same recipe, and every finished sample unchanged.
+
+    Samples may be added; a sample that failed or never finished may change.
+
+    Raises:
+        FolderError: It may not; the message lists every difference.
+    """
+    faults = [f"{where}: was {a!r}, now {b!r}" for where, a, b in _differences(old.recipe, new.recipe, "")]
+    for sample_id in sorted(finished):
+        if sample_id not in new.samples:
+            faults.append(f"sample {sample_id}: is in the folder, not in the sheet")
+            continue
+        before, now = old.samples.get(sample_id), new.samples[sample_id]
+        if before is not None:
+            faults += [
+                f"sample {sample_id}, {where}: was {a!r}, now {b!r}" for where, a, b in _differences(before, now, "")
+            ]
+    if faults:
+        raise FolderError(
+            "the output folder holds another plan:\n  "
+            + "\n  ".join(faults)
+            + "\nchoose another folder, or --overwrite",
+            field="output",
+            reason="OTHER_PLAN",
+        )
+
+
+def _differences(old: Any, new: Any, where: str) -> list[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in sorted({*old, *new}):
+            found += _differences(old.get(key), new.get(key), f"{where}.{key}" if where else str(key))
+        return found
+    return [] if old == new else [(where, _short(old), _short(new))]
+
+
+def _short(value: Any) -> Any:
+    return value[:12] + "…" if isinstance(value, str) and len(value) == 64 else value
+
+
+def digest_files(
+    paths: Sequence[Path], memory: Path, on_bytes: Callable[[int], None] = lambda num_bytes: None
+) -> dict[Path, str]:
+    """Digests the content of every input once.
+
+    A file whose size, inode and time of change are those that `memory` remembers is not read again.
+
+    Args:
+        paths: The files.
+        memory: JSON file of earlier digests, updated.
+        on_bytes: Told the size of each file when it is done.
+
+    Returns:
+        For each path its SHA-256, 64 hex digits.
+    """
+    known: dict[str, Any] = read_json(memory) if memory.exists() else {}
+
+    def digest(path: Path) -> tuple[str, list[int], str]:
+        status = path.stat()
+        stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
+        entry = known.get(str(path))
+        value = entry[1] if entry and entry[0] == stamp else file_sha256(path)
+        on_bytes(status.st_size)
+        return str(path), stamp, value
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        results = list(pool.map(digest, dict.fromkeys(paths)))
+    write_json(memory, {**known, **{path: [stamp, value] for path, stamp, value in results}})
+    return {Path(path): value for path, _, value in results}

@@ -1,0 +1,93 @@
+"""A run as its units of work see it: the folder, the plan, and where the inputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from tasks.files import read_json, write_json
+from tasks.folder import RunFolder
+from tasks.pipelines import Pipeline, make_pipeline
+from tasks.plan import Plan, read_plan
+from tasks.reference import Reference, load_reference
+from tasks.regions import Regions, read_bed
+
+CALLER = "reads"
+"""The ensemble that turns pileups into genotypes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, the same in every process.
+
+    Attributes:
+        folder: Its output folder.
+        plan: What it computes.
+        settings: Where inputs are and how work is done: nothing that changes an output.
+    """
+
+    folder: RunFolder
+    plan: Plan
+    settings: dict[str, Any]
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The genome, its tokens mapped into memory."""
+        return load_reference(self.folder.reference)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The pipeline with its options."""
+        recipe = self.plan.recipe["pipeline"]
+        return make_pipeline(recipe["name"], recipe["options"])
+
+    @property
+    def model_digests(self) -> dict[str, str]:
+        """For each ensemble of the plan its execution digest."""
+        return {name: model["digest"] for name, model in self.plan.recipe["models"].items()}
+
+    def sample(self, sample_id: str) -> dict[str, Any]:
+        """Where a sample's inputs are: the sheet's row as JSON values."""
+        entry: dict[str, Any] = self.settings["samples"][sample_id]
+        return entry
+
+    def regions(self, sample_id: str) -> Regions | None:
+        """The places a sample's work keeps to: its own BED, else the run's, else None."""
+        path = self.sample(sample_id)["regions"] or self.settings["regions"]
+        return read_bed(Path(path), self.reference, self.plan.recipe["padding_bp"]) if path else None
+
+    def header_lines(self, sample_id: str) -> Sequence[str]:
+        """The ``##`` lines that tell where an output comes from."""
+        recipe = self.plan.recipe
+        models = ",".join(
+            f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in recipe["models"].items()
+        )
+        return (
+            f"##cohortflow=<Version={recipe['version']},Plan={self.plan.sample_digest(sample_id)},"
+            f'Pipeline={recipe["pipeline"]["name"]},Models="{models}",Build={recipe["reference"]["build"] or "unknown"},'
+            f"Reference={recipe['reference']['digest']}>",
+        )
+
+
+def write_run(folder: RunFolder, plan: Plan, settings: dict[str, Any]) -> Run:
+    """Puts a run's plan and settings where its units of work find them."""
+    write_json(folder.settings, settings)
+    plan.write(folder.plan)
+    return Run(folder, plan, settings)
+
+
+def load_run(root: str) -> Run:
+    """The run of an output folder, kept between the units of one worker."""
+    folder = RunFolder(Path(root))
+    return _load(root, folder.plan.stat().st_mtime_ns, folder.settings.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _load(root: str, plan_changed_ns: int, settings_changed_ns: int) -> Run:
+    folder = RunFolder(Path(root))
+    plan = read_plan(folder.plan)
+    assert plan is not None
+    return Run(folder, plan, read_json(folder.settings))

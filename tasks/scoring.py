@@ -1,0 +1,192 @@
+"""Scoring shards: stretches of the genome whose distinct alleles one unit of work scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.allele_runs import distinct_alleles, locus_histogram
+from tasks.files import read_json, whole_file, write_json
+from tasks.folder import RunFolder
+from tasks.intervals import to_position
+from tasks.model_host import model_server
+from tasks.pipelines import OutputField, Pipeline
+from tasks.reference import Reference
+from tasks.run import Run, load_run
+
+SHARD_ALLELES = 20_000
+"""Alleles of a shard, unless one histogram bin holds more."""
+ROW_GROUP_ALLELES = 65_536
+_LOCUS_END = 1 << 63
+_ARROW_TYPES = {"Float": pa.float64(), "Integer": pa.int64(), "String": pa.string()}
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreShard:
+    """Loci ``[locus_start, locus_end)``, as the keys of `tasks.alleles` count them."""
+
+    locus_start: int
+    locus_end: int
+
+    def path(self, folder: RunFolder) -> Path:
+        """The shard's scores; its summary lies beside them as JSON."""
+        return folder.scores / f"{self.locus_start:016x}-{self.locus_end:016x}.parquet"
+
+
+def score_schema(fields: Sequence[OutputField]) -> pa.Schema:
+    """The columns of a score table: key, place, allele, one column per field, reason."""
+    place = [("contig", pa.string()), ("pos", pa.int64()), ("ref", pa.string()), ("alt", pa.string())]
+    values = [(field.name, _ARROW_TYPES[field.kind]) for field in fields]
+    return pa.schema([("locus", pa.uint64()), ("code", pa.uint64()), *place, *values, ("reason", pa.string())])
+
+
+def plan_score_shards(runs: Sequence[Path], shard_alleles: int = SHARD_ALLELES) -> list[ScoreShard]:
+    """Cuts the genome so that each shard holds about `shard_alleles` alleles; together they cover every locus.
+
+    Args:
+        runs: Allele runs of all samples.
+        shard_alleles: Target, counted before duplicates between samples are dropped.
+    """
+    bins, counts = locus_histogram(runs)
+    cuts = [0]
+    held = 0
+    for start, count in zip(bins.tolist(), counts.tolist(), strict=True):
+        if held and held + count > shard_alleles:
+            cuts.append(start)
+            held = 0
+        held += count
+    cuts.append(_LOCUS_END)
+    return [ScoreShard(start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
+
+
+def score_shard(root: str, shard: ScoreShard, runs: Sequence[str]) -> dict[str, Any]:
+    """Scores a shard's distinct alleles; those that the folder's table already holds are taken from it.
+
+    Args:
+        root: The output folder.
+        shard: The loci.
+        runs: Allele runs of all samples.
+
+    Returns:
+        Counts: ``alleles``, ``known`` (taken from the table), ``scored``, ``skipped`` by reason.
+    """
+    run = load_run(root)
+    path = shard.path(run.folder)
+    summary_path = path.with_suffix(".json")
+    if summary_path.exists():
+        summary: dict[str, Any] = read_json(summary_path)
+        return summary
+    alleles = distinct_alleles([Path(r) for r in runs], shard.locus_start, shard.locus_end)
+    known = _known_scores(run, shard)
+    new = alleles.filter(pc.invert(_is_in(alleles, known))) if known.num_rows else alleles
+    fresh = _score(run, new)
+    table = pa.concat_tables([known, fresh]).sort_by([("locus", "ascending"), ("code", "ascending")])
+    with whole_file(path) as aside:
+        pq.write_table(table, aside)
+    reasons = pc.value_counts(fresh["reason"].drop_null()).to_pylist()
+    summary = {
+        "alleles": table.num_rows,
+        "known": known.num_rows,
+        "scored": fresh["reason"].null_count,
+        "skipped": {entry["values"]: entry["counts"] for entry in reasons},
+    }
+    write_json(summary_path, summary)
+    return summary
+
+
+def _known_scores(run: Run, shard: ScoreShard) -> pa.Table:
+    """The rows of the folder's table that lie in the shard."""
+    schema = score_schema(run.pipeline.fields)
+    if not run.folder.alleles.exists():
+        return schema.empty_table()
+    inside = (pc.field("locus") >= shard.locus_start) & (pc.field("locus") < shard.locus_end)
+    return pq.read_table(run.folder.alleles, filters=inside).cast(schema)
+
+
+def _is_in(alleles: pa.Table, known: pa.Table) -> pa.Array:
+    """Boolean ``[alleles]``: whether `known` holds the allele's key."""
+
+    def keys(table: pa.Table) -> np.ndarray[Any, Any]:
+        pair = np.empty(table.num_rows, dtype=[("locus", np.uint64), ("code", np.uint64)])
+        pair["locus"], pair["code"] = table["locus"].to_numpy(), table["code"].to_numpy()
+        return pair
+
+    return pa.array(np.isin(keys(alleles), keys(known)))
+
+
+def _score(run: Run, alleles: pa.Table) -> pa.Table:
+    """Asks the worker's model server for the rows of `alleles`; returns a table in the score schema."""
+    pipeline = run.pipeline
+    ensemble = pipeline.ensemble
+    columns: dict[str, Any] = {}
+    if alleles.num_rows:
+        server = model_server({ensemble: run.model_digests[ensemble]})
+        version = run.plan.recipe["models"][ensemble]["version"]
+        rows = pipeline.expand(alleles, run.reference, server.input_shapes(ensemble, version))
+        outputs = server.infer(ensemble, rows.inputs, version=version) if len(rows.allele) else {}
+        values = pipeline.collapse(alleles.num_rows, rows, outputs) if len(rows.allele) else {}
+        reason = pa.array(rows.reason, pa.string(), from_pandas=True)
+        columns = {"reason": reason, **values}
+    return _as_scores(alleles, columns, pipeline, run.reference)
+
+
+def _as_scores(alleles: pa.Table, columns: dict[str, Any], pipeline: Pipeline, reference: Reference) -> pa.Table:
+    names = pa.array([contig.name for contig in reference.contigs])
+    schema = score_schema(pipeline.fields)
+    place = {
+        "locus": alleles["locus"],
+        "code": alleles["code"],
+        "contig": names.take(alleles["contig"].combine_chunks()),
+        "pos": pc.add(alleles["start"], to_position(0)),
+        "ref": alleles["ref"],
+        "alt": alleles["alt"],
+    }
+    arrays = []
+    for field in schema:
+        value = place.get(field.name, columns.get(field.name))
+        if value is None:
+            value = pa.nulls(alleles.num_rows, field.type)
+        elif isinstance(value, np.ndarray):
+            value = pa.array(value, field.type, from_pandas=True)
+        arrays.append(value)
+    return pa.table(arrays, schema=schema)
+
+
+def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
+    """Joins the shards into ``cohort/alleles.parquet``; its bytes do not depend on how the genome was cut.
+
+    Raises:
+        FileNotFoundError: Shards are missing; all of them are named.
+    """
+    run = load_run(root)
+    paths = [shard.path(run.folder) for shard in shards]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise FileNotFoundError(f"scoring shards are missing: {', '.join(missing)}")
+    schema = score_schema(run.pipeline.fields)
+    num_alleles = 0
+    with whole_file(run.folder.alleles) as aside:
+        with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+            for group in _regrouped((pq.read_table(path) for path in paths), schema):
+                writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
+                num_alleles += group.num_rows
+    return {"alleles": num_alleles}
+
+
+def _regrouped(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Cuts a stream of tables anew into tables of `ROW_GROUP_ALLELES` rows."""
+    held = schema.empty_table()
+    for table in tables:
+        held = pa.concat_tables([held, table.cast(schema)])
+        while held.num_rows >= ROW_GROUP_ALLELES:
+            yield held.slice(0, ROW_GROUP_ALLELES).combine_chunks()
+            held = held.slice(ROW_GROUP_ALLELES)
+    if held.num_rows:
+        yield held.combine_chunks()
