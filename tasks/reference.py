@@ -187,7 +187,7 @@ def load_reference(folder: Path) -> Reference:
         path=path,
         folder=folder,
         contigs=contigs,
-        build=recognise_build([contig.name for contig in contigs], lengths_bp),
+        build=recognise_build(contigs),
         digest=json_sha256([[contig.name, contig.length_bp, contig.md5] for contig in contigs]),
         tokens=tokens,
         offsets=offsets,
