@@ -67,11 +67,11 @@ def check_header_contigs(
     telling = [row for row in carrying if plain_name(names[row]) != "MT"] or carrying
     if any(match.reason[row] is None for row in telling):
         telling = [row for row in telling if num_records[row] is not None]
-    for reason, difference in (
+    for misfit, difference in (
         (CONTIG_LENGTH_DIFFERS, "have another length there"),
         (CONTIG_M5_DIFFERS, "have the same length but other bases (M5) there, as in a masked or patched copy"),
     ):
-        at_fault = [names[row] for row in telling if match.reason[row] == reason]
+        at_fault = [names[row] for row in telling if match.reason[row] == misfit]
         if at_fault:
             problem = f"contigs with data {difference}: {_some(at_fault)}"
             raise _other_reference(what, problem, contigs, carrying, build, reference)
