@@ -147,10 +147,11 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def close_stale_runs(tag: str) -> int:
-    """Marks as crashed the runs with `tag` that a killed process left RUNNING, and their tasks; returns how many.
+def claim_folder(tag: str, flow_run_id: Any) -> int:
+    """Tags a flow run as the one of its folder, and ends what killed processes left there; returns how many runs.
 
-    The caller holds the folder's lock, so no run with its tag is alive.
+    The caller holds the folder's lock, so every other run with `tag` that the API shows as unfinished is dead: it and
+    its tasks are marked as crashed.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
@@ -159,11 +160,12 @@ def close_stale_runs(tag: str) -> int:
     state: Any = Crashed(message="The process ended without a word; the next run of the folder found it.")
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])))
-        stale = [run for run in runs if run.state and not run.state.is_final()]
+        stale = [run for run in runs if run.id != flow_run_id and not (run.state and run.state.is_final())]
         for run in stale:
             for task_run in unfinished_tasks(client, run.id):
                 client.set_task_run_state(task_run.id, state, force=True)
             client.set_flow_run_state(run.id, state, force=True)
+        client.update_flow_run(flow_run_id, tags=[tag])
     return len(stale)
 
 

@@ -62,14 +62,16 @@ class Run:
     def header_lines(self, sample_id: str) -> Sequence[str]:
         """The ``##`` lines that tell where an output comes from."""
         recipe = self.plan.recipe
-        models = ",".join(
-            f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in recipe["models"].items()
-        )
-        return (
-            f"##cohortflow=<Version={recipe['version']},Plan={self.plan.sample_digest(sample_id)},"
-            f'Pipeline={recipe["pipeline"]["name"]},Models="{models}",Build={recipe["reference"]["build"] or "unknown"},'
-            f"Reference={recipe['reference']['digest']}>",
-        )
+        versions = (f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in recipe["models"].items())
+        facts = {
+            "Version": recipe["version"],
+            "Plan": self.plan.sample_digest(sample_id),
+            "Pipeline": recipe["pipeline"]["name"],
+            "Models": f'"{",".join(versions)}"',
+            "Build": recipe["reference"]["build"] or "unknown",
+            "Reference": recipe["reference"]["digest"],
+        }
+        return (f"##cohortflow=<{','.join(f'{key}={value}' for key, value in facts.items())}>",)
 
 
 def write_run(folder: RunFolder, plan: Plan, settings: dict[str, Any]) -> Run:

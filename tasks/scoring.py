@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.allele_runs import distinct_alleles, locus_histogram
-from tasks.files import read_json, whole_file, write_json
+from tasks.files import json_sha256, read_json, whole_file, write_json
 from tasks.folder import RunFolder
 from tasks.intervals import to_position
 from tasks.model_host import model_server
@@ -30,14 +32,21 @@ _ARROW_TYPES = {"Float": pa.float64(), "Integer": pa.int64(), "String": pa.strin
 
 @dataclass(frozen=True, slots=True)
 class ScoreShard:
-    """Loci ``[locus_start, locus_end)``, as the keys of `tasks.alleles` count them."""
+    """A stretch of the genome in one cut of it.
 
+    Attributes:
+        cut: Names the cut: the digest of the allele runs it was made from.
+        locus_start: First locus, as the keys of `tasks.alleles` count them.
+        locus_end: The locus after the last.
+    """
+
+    cut: str
     locus_start: int
     locus_end: int
 
     def path(self, folder: RunFolder) -> Path:
         """The shard's scores; its summary lies beside them as JSON."""
-        return folder.scores / f"{self.locus_start:016x}-{self.locus_end:016x}.parquet"
+        return folder.scores / self.cut / f"{self.locus_start:016x}-{self.locus_end:016x}.parquet"
 
 
 def score_schema(fields: Sequence[OutputField]) -> pa.Schema:
@@ -55,6 +64,7 @@ def plan_score_shards(runs: Sequence[Path], shard_alleles: int = SHARD_ALLELES) 
         shard_alleles: Target, counted before duplicates between samples are dropped.
     """
     bins, counts = locus_histogram(runs)
+    cut = json_sha256([[run.parent.name, run.name, run.stat().st_mtime_ns] for run in runs])[:16]
     cuts = [0]
     held = 0
     for start, count in zip(bins.tolist(), counts.tolist(), strict=True):
@@ -63,7 +73,7 @@ def plan_score_shards(runs: Sequence[Path], shard_alleles: int = SHARD_ALLELES) 
             held = 0
         held += count
     cuts.append(_LOCUS_END)
-    return [ScoreShard(start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [ScoreShard(cut, start, end) for start, end in pairwise(cuts)]
 
 
 def score_shard(root: str, shard: ScoreShard, runs: Sequence[str]) -> dict[str, Any]:
@@ -177,6 +187,8 @@ def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
             for group in _regrouped((pq.read_table(path) for path in paths), schema):
                 writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
                 num_alleles += group.num_rows
+    # The table now answers for every shard: a later run takes known alleles from it.
+    shutil.rmtree(run.folder.scores)
     return {"alleles": num_alleles}
 
 

@@ -1,0 +1,38 @@
+"""What a cohort run computes: the parameters that the command line, the Prefect form and the server share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.pipelines import DEFAULT_PIPELINE
+
+
+class CohortParameters(BaseModel):
+    """Parameters of ``score_cohort``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sheet: Path = Field(description="Sample sheet, CSV or TSV: sample and one of vcf, bam, cram, fastq_1[, fastq_2]")
+    reference: Path = Field(description="Reference genome, FASTA or bgzipped FASTA")
+    output: Path = Field(description="Folder for the results; a run that was cut short goes on in it")
+    pipeline: str = Field(DEFAULT_PIPELINE, description="What is computed for each allele")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of the pipeline")
+    regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
+    padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
+    overwrite: bool = Field(False, description="Remove what an earlier run of another plan left in the folder")
+
+
+class Execution(BaseModel):
+    """How a run is carried out; nothing here changes an output."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workers: int | None = Field(None, ge=1, le=1024, description="Worker processes; default one a core or GPU")
+    scheduler: str | None = Field(None, description="Dask scheduler, tcp://host:port or tls://host:port")
+    cache_budget_ms: float = Field(50.0, gt=0, le=60_000, description="Longest wait for Redis in one look-up")
+    shard_alleles: int = Field(20_000, ge=1, description="Alleles that one unit of work scores")
+    shard_bp: int = Field(100_000, ge=1_000, description="Bases that one unit of work calls")
+    progress: bool = Field(True, description="Show progress bars")

@@ -1,0 +1,104 @@
+"""Progress of a run: a bar per stage in the terminal, an artifact in the Prefect UI."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+ARTIFACT_EVERY_S = 2.0
+
+
+class RunProgress:
+    """Counts what is done, stage by stage; safe to use from many threads.
+
+    On a terminal each stage is a bar; elsewhere each stage is one line when it ends.
+    """
+
+    def __init__(self, console: Console, *, visible: bool) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not (visible and console.is_terminal),
+        )
+        self._lines = visible and not console.is_terminal
+        self._lock = threading.Lock()
+        self._bar_of: dict[str, TaskID] = {}
+        self._num_done: dict[str, int] = {}
+        self._num_total: dict[str, int] = {}
+        self._began: dict[str, float] = {}
+        self._artifact: UUID | None = None
+        self._artifact_at = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def __enter__(self) -> RunProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._bars.stop()
+
+    def expect(self, stage: str, count: int) -> None:
+        """Adds `count` units to a stage, which begins with the first."""
+        if count == 0:
+            return
+        with self._lock:
+            if stage not in self._num_total:
+                self._bar_of[stage] = self._bars.add_task(stage, total=0)
+                self._num_done[stage] = self._num_total[stage] = 0
+                self._began[stage] = time.monotonic()
+            self._num_total[stage] += count
+            self._bars.update(self._bar_of[stage], total=self._num_total[stage])
+
+    def advance(self, stage: str, count: int = 1) -> None:
+        """Counts units of a stage as done."""
+        with self._lock:
+            self._num_done[stage] += count
+            self._bars.update(self._bar_of[stage], advance=count)
+            done, total = self._num_done[stage], self._num_total[stage]
+            if done == total:
+                self.seconds[stage] = round(time.monotonic() - self._began[stage], 3)
+                if self._lines:
+                    self._console.print(f"{stage}: {done} done in {self.seconds[stage]:.1f} s")
+            due = time.monotonic() - self._artifact_at > ARTIFACT_EVERY_S
+            if due:
+                self._artifact_at = time.monotonic()
+        if due:
+            self._show_in_ui()
+
+    def _show_in_ui(self) -> None:
+        """Updates the artifact of the flow run; a server that does not answer stops nothing."""
+        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+        share = 100.0 * sum(self._num_done.values()) / max(1, sum(self._num_total.values()))
+        text = ", ".join(f"{stage} {self._num_done[stage]}/{self._num_total[stage]}" for stage in self._num_total)
+        try:
+            if self._artifact is None:
+                created: Any = create_progress_artifact(progress=share, key="cohort-progress", description=text)
+                self._artifact = created
+            else:
+                update_progress_artifact(artifact_id=self._artifact, progress=share, description=text)
+        except Exception as error:
+            self._console.log(f"progress is not shown in the UI: {error}") if self._lines else None
+
+
+_CURRENT: ContextVar[RunProgress] = ContextVar("progress")
+
+
+def current_progress() -> RunProgress:
+    """The progress of the run that the calling thread works for."""
+    return _CURRENT.get()
+
+
+def set_current_progress(progress: RunProgress) -> None:
+    """Makes `progress` that of this thread and of the Prefect tasks it submits."""
+    _CURRENT.set(progress)

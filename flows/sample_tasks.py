@@ -1,0 +1,96 @@
+"""Prefect tasks at sample grain. They take and return paths and ids only; the Dask client is this process's default."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import default_client
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from flows.progress import current_progress
+from flows.shards import as_task_error, run_unit, run_units
+from tasks import stages
+from tasks.run import load_run
+
+CHECK, ALIGN, CALL, WRITE = "check inputs", "align reads", "call variants", "write samples"
+
+
+class HostSlots:
+    """One slot for each machine of the cluster: a genome's minimap2 index fits a machine once."""
+
+    def __init__(self) -> None:
+        self._slots: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._known: set[str] = set()
+
+    @contextmanager
+    def slot(self) -> Iterator[str]:
+        """Waits for a machine that aligns nothing; yields its host name for as long as the block runs."""
+        for worker in default_client().scheduler_info(n_workers=-1)["workers"].values():
+            if worker["host"] not in self._known:
+                self._known.add(worker["host"])
+                self._slots.put(worker["host"])
+        host = self._slots.get()
+        try:
+            yield host
+        finally:
+            self._slots.put(host)
+
+
+_HOSTS = HostSlots()
+
+
+def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> str:
+    """Brings a sample from its input to distinct alleles; returns its id.
+
+    Raises:
+        TaskError: The sample cannot be used; `reason` and message say why.
+    """
+    progress = current_progress()
+    sample = load_run(root).sample(sample_id)
+    what = f"sample {sample_id}"
+    if sample["kind"] == "fastq":
+        progress.expect(ALIGN, 1)
+        with _HOSTS.slot() as host:
+            run_unit(stages.take_in, root, sample_id, threads, what=what, host=host)
+        progress.advance(ALIGN)
+    elif sample["kind"] in ("bam", "cram"):
+        run_unit(stages.take_in, root, sample_id, threads, what=what)
+    if sample["kind"] != "vcf":
+        shards = run_unit(stages.plan_calls, root, sample_id, shard_bp, what=what)
+        progress.expect(CALL, len(shards))
+        run_units(
+            stages.call,
+            [(root, sample_id, *shard) for shard in shards],
+            what=what,
+            on_done=lambda: progress.advance(CALL),
+        )
+        run_unit(stages.join_calls, root, sample_id, shards, what=what)
+    run_unit(stages.collect_alleles, root, sample_id, what=what)
+    return sample_id
+
+
+def write_sample(root: str, sample_id: str) -> str:
+    """Joins the scores back and delivers a sample's files; returns its id."""
+    run_unit(stages.deliver, root, sample_id, what=f"sample {sample_id}")
+    return sample_id
+
+
+def _may_retry(task: Any, task_run: Any, state: Any) -> bool:
+    """Prefect's condition: try again only what may then succeed."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, BaseException) and as_task_error(error).retryable
+
+
+_OPTIONS: dict[str, Any] = {
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+    "retries": 2,
+    "retry_delay_seconds": 1,
+    "retry_condition_fn": _may_retry,
+}
+prepare_sample_task = task(name="prepare-sample", task_run_name="prepare-{sample_id}", **_OPTIONS)(prepare_sample)
+write_sample_task = task(name="write-sample", task_run_name="write-{sample_id}", **_OPTIONS)(write_sample)

@@ -1,0 +1,276 @@
+"""The main job: a sample sheet becomes annotated variants, a table of alleles, a report and a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+from prefect import flow, runtime, task
+from prefect.cache_policies import NO_CACHE
+from prefect.task_runners import ThreadPoolTaskRunner
+from rich.console import Console
+from tasks.manifest import make_manifest
+from tasks.report import write_report
+from tasks.sheet import Sample, SampleSheet, read_sheet
+
+from flows.parameters import CohortParameters, Execution
+from flows.prefect_server import claim_folder
+from flows.progress import RunProgress, current_progress, set_current_progress
+from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
+from flows.shards import as_task_error, run_unit, run_units
+from tasks.cluster import open_cluster
+from tasks.errors import BalanceError, FolderError, TaskError
+from tasks.files import write_json
+from tasks.folder import RunFolder, locked_folder
+from tasks.model_host import host_digests, host_statistics
+from tasks.pipelines import Pipeline, make_pipeline
+from tasks.plan import Plan, check_resumable, digest_files, read_plan
+from tasks.reference import Reference, prepare_reference
+from tasks.run import CALLER, write_run
+from tasks.scoring import finish_scores, plan_score_shards, score_shard
+from tasks.stages import begin_sample
+
+REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
+DIGEST, SCORE = "digest inputs", "score alleles"
+_FATAL = (FolderError, BalanceError)
+_MAX_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CohortResult:
+    """How a run ended.
+
+    Attributes:
+        output: The run's folder.
+        done: Samples whose outputs are there.
+        failed: For each other sample its reason word and message.
+    """
+
+    output: Path
+    done: tuple[str, ...]
+    failed: dict[str, tuple[str, str]]
+
+
+def folder_tag(output: Path) -> str:
+    """The Prefect tag of every run in one output folder; it says nothing of the path."""
+    return f"folder:{hashlib.sha256(str(output.resolve()).encode()).hexdigest()[:16]}"
+
+
+@flow(
+    name="score-cohort",
+    flow_run_name="score-{parameters.sheet.name}",
+    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),
+    persist_result=False,
+)
+def score_cohort(parameters: CohortParameters, execution: Execution = Execution()) -> CohortResult:  # noqa: B008
+    """Scores the variants of every sample of a sheet.
+
+    Args:
+        parameters: What is computed.
+        execution: How: workers, cluster, sizes of the units of work.
+
+    Raises:
+        SheetError: The sheet is wrong; every fault is listed.
+        ReferenceError: The reference cannot be read.
+        FolderError: The folder is in use, or holds another plan.
+        BalanceError: Records or alleles were lost.
+    """
+    sheet = read_sheet(parameters.sheet)
+    pipeline = make_pipeline(parameters.pipeline, parameters.options)
+    tag = folder_tag(parameters.output)
+    with ExitStack() as stack:
+        folder = stack.enter_context(locked_folder(parameters.output.resolve()))
+        claim_folder(tag, runtime.flow_run.id)
+        progress = stack.enter_context(RunProgress(Console(stderr=True), visible=execution.progress))
+        set_current_progress(progress)
+        if parameters.overwrite:
+            folder.clear()
+        reference = prepare_reference(parameters.reference.resolve(), folder.reference)
+        client = stack.enter_context(
+            open_cluster(
+                REPOSITORY,
+                workers=execution.workers,
+                scheduler=execution.scheduler,
+                cache_budget_ms=execution.cache_budget_ms,
+            )
+        )
+        plan = _make_plan(parameters, sheet, reference, pipeline, client, folder)
+        _begin(folder, plan, sheet, parameters)
+        return _work(folder, plan, pipeline, client, execution)
+
+
+def _make_plan(
+    parameters: CohortParameters,
+    sheet: SampleSheet,
+    reference: Reference,
+    pipeline: Pipeline,
+    client: Client,
+    folder: RunFolder,
+) -> Plan:
+    """Resolves everything that decides the outputs: contents, models, options."""
+    progress = current_progress()
+    files = {path for sample in sheet.samples for path in _inputs(sample)}
+    if parameters.regions:
+        files.add(parameters.regions.resolve())
+    progress.expect(DIGEST, len(files))
+    digests = digest_files(sorted(files), folder.work / "digests.json", lambda num_bytes: progress.advance(DIGEST))
+    ensembles = [pipeline.ensemble]
+    if any(sample.kind != "vcf" for sample in sheet.samples):
+        ensembles.append(CALLER)
+    recipe = {
+        "version": version("cohortflow"),
+        "reference": {"digest": reference.digest, "build": reference.build},
+        "pipeline": {"name": pipeline.name, "options": pipeline.options.model_dump(mode="json")},
+        "models": client.submit(host_digests, ensembles, pure=False).result(),
+        "regions": digests[parameters.regions.resolve()] if parameters.regions else None,
+        "padding_bp": parameters.padding_bp,
+    }
+    return Plan(recipe, {sample.id: _identity(sample, digests) for sample in sheet.samples})
+
+
+def _inputs(sample: Sample) -> Iterable[Path]:
+    """Every file whose content decides a sample's outputs."""
+    yield from sample.paths
+    for lane in sample.lanes:
+        yield lane.fastq_1
+        if lane.fastq_2:
+            yield lane.fastq_2
+    if sample.regions:
+        yield sample.regions
+
+
+def _identity(sample: Sample, digests: dict[Path, str]) -> dict[str, Any]:
+    """What a sample's outputs depend on beside the recipe."""
+    lanes = [
+        [lane.name, digests[lane.fastq_1], digests[lane.fastq_2] if lane.fastq_2 else None, lane.interleaved]
+        for lane in sample.lanes
+    ]
+    return {
+        "kind": sample.kind,
+        "files": [digests[path] for path in sample.paths],
+        "lanes": lanes,
+        "vcf_sample": sample.vcf_sample,
+        "regions": digests[sample.regions] if sample.regions else None,
+    }
+
+
+def _settings(sample: Sample) -> dict[str, Any]:
+    """Where a sample's inputs are, as JSON values."""
+    return {
+        "kind": sample.kind,
+        "paths": [str(path) for path in sample.paths],
+        "index": str(sample.index) if sample.index else None,
+        "lanes": [
+            {
+                "name": lane.name,
+                "fastq_1": str(lane.fastq_1),
+                "fastq_2": str(lane.fastq_2) if lane.fastq_2 else None,
+                "interleaved": lane.interleaved,
+            }
+            for lane in sample.lanes
+        ],
+        "vcf_sample": sample.vcf_sample,
+        "regions": str(sample.regions) if sample.regions else None,
+        "patient": sample.patient,
+        "sex": sample.sex,
+        "status": sample.status,
+        "columns": dict(sample.columns),
+    }
+
+
+def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: CohortParameters) -> None:
+    """Checks that the plan may run in this folder and writes it."""
+    old = read_plan(folder.plan)
+    if old is not None:
+        finished = [i for i in old.samples if folder.summary(i, "output").exists()]
+        check_resumable(old, plan, finished)
+    folder.manifest.unlink(missing_ok=True)
+    settings = {
+        "regions": str(parameters.regions.resolve()) if parameters.regions else None,
+        "samples": {sample.id: _settings(sample) for sample in sheet.samples},
+    }
+    write_run(folder, plan, settings)
+
+
+def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, execution: Execution) -> CohortResult:
+    """Runs every stage; one bad sample is recorded, the others go on."""
+    progress = current_progress()
+    root = str(folder.root)
+    failed: dict[str, TaskError] = {}
+    finished = {sample_id for sample_id in plan.samples if begin_sample(folder, plan, sample_id)}
+    open_samples = [sample_id for sample_id in plan.samples if sample_id not in finished]
+
+    threads = max(client.nthreads().values())
+    progress.expect(CHECK, len(open_samples))
+    prepared = _each_sample(
+        prepare_sample_task, [(root, i, execution.shard_bp, threads) for i in open_samples], failed, CHECK
+    )
+    if prepared:
+        score_alleles_task(root, [*prepared, *finished], execution.shard_alleles)
+    progress.expect(WRITE, len(prepared))
+    written = _each_sample(write_sample_task, [(root, i) for i in prepared], failed, WRITE)
+    for sample_id, error in failed.items():
+        write_json(
+            folder.summary(sample_id, "failed"),
+            {"reason": error.reason, "message": error.message, "blame": error.blame},
+        )
+    statistics = client.run(host_statistics)
+    write_results_task(root, list(statistics.values()), progress.seconds)
+    done = tuple(i for i in plan.samples if i in finished or i in set(written))
+    return CohortResult(folder.root, done, {i: (e.reason, e.message) for i, e in failed.items()})
+
+
+def _each_sample(stage: Any, arguments: list[tuple[Any, ...]], failed: dict[str, TaskError], name: str) -> list[str]:
+    """Runs a Prefect task for each sample; returns the ids that came through, and adds the others to `failed`."""
+    progress = current_progress()
+    futures = [(each[1], stage.submit(*each)) for each in arguments]
+    through = []
+    for sample_id, future in futures:
+        future.wait()
+        value = future.result(raise_on_failure=False)
+        progress.advance(name)
+        if not isinstance(value, BaseException):
+            through.append(sample_id)
+            continue
+        error = as_task_error(value)
+        if isinstance(error, _FATAL):
+            raise error
+        failed[sample_id] = error
+    return through
+
+
+def score_alleles(root: str, sample_ids: list[str], shard_alleles: int) -> dict[str, Any]:
+    """Scores the cohort's distinct alleles, shard by shard, and joins the shards; returns the counts."""
+    progress = current_progress()
+    folder = RunFolder(Path(root))
+    runs = sorted(run for i in sample_ids for run in folder.sample_work(i).glob("alleles-*.parquet"))
+    shards = plan_score_shards(runs, shard_alleles)
+    progress.expect(SCORE, len(shards))
+    names = [str(run) for run in runs]
+    run_units(
+        score_shard,
+        [(root, shard, names) for shard in shards],
+        what="scoring the cohort's alleles",
+        on_done=lambda: progress.advance(SCORE),
+    )
+    counts: dict[str, Any] = run_unit(finish_scores, root, shards, what="joining the scores")
+    return counts
+
+
+def write_results(root: str, statistics: list[dict[str, Any]], seconds: dict[str, float]) -> str:
+    """Writes the report, then the manifest, which says that the run is over; returns the report's path."""
+    folder = RunFolder(Path(root))
+    manifest = make_manifest(folder, statistics, seconds)
+    write_report(folder, manifest)
+    write_json(folder.manifest, manifest)
+    return str(folder.report)
+
+
+score_alleles_task = task(name="score-alleles", cache_policy=NO_CACHE, persist_result=False)(score_alleles)
+write_results_task = task(name="write-results", cache_policy=NO_CACHE, persist_result=False)(write_results)

@@ -1,0 +1,235 @@
+"""The stages of a sample: units of work on a worker, each of which ends with a marker that holds its counts.
+
+    intake    FASTQ to BAM, BAM and CRAM checked         (reads only)
+    call      one stretch of the genome to calls         (reads only, many units)
+    calls     the stretches joined to one VCF            (reads only)
+    alleles   records checked, alleles normalised
+    output    scores joined back, files delivered
+
+A stage whose marker is there is not run again; `begin_sample` removes what belongs to another plan.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tasks.alignment_file import check_alignment
+from tasks.annotating import annotate_variants
+from tasks.calling import call_shard, finish_calls, plan_call_shards
+from tasks.errors import BalanceError, ModelDataError
+from tasks.files import make_folder, read_json, write_json
+from tasks.folder import RunFolder
+from tasks.isolation import run_isolated
+from tasks.model_host import model_server
+from tasks.plan import Plan
+from tasks.run import CALLER, load_run
+from tasks.scanning import scan_variants
+from tasks.score_table import ScoreTable
+
+Summary = dict[str, Any]
+
+
+def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
+    """Prepares a sample's folders; returns whether its output is already there.
+
+    What an earlier plan left of this sample is removed, and so is the mark of an earlier failure.
+    """
+    work, output = folder.sample_work(sample_id), folder.sample(sample_id)
+    identity = {"plan": plan.sample_digest(sample_id)}
+    mark = work / "identity.json"
+    if not mark.exists() or read_json(mark) != identity:
+        for path in (work, output):
+            shutil.rmtree(path, ignore_errors=True)
+        write_json(mark, identity)
+    folder.summary(sample_id, "failed").unlink(missing_ok=True)
+    make_folder(output)
+    return folder.summary(sample_id, "output").exists()
+
+
+def _stage(name: str, root: str, sample_id: str, work: Callable[[], Summary]) -> Summary:
+    """Runs `work` unless its marker is there; writes the marker last."""
+    marker = RunFolder(Path(root)).summary(sample_id, name)
+    if marker.exists():
+        found: Summary = read_json(marker)
+        return found
+    summary = work()
+    write_json(marker, summary)
+    return summary
+
+
+def take_in(root: str, sample_id: str, threads: int) -> Summary:
+    """Brings a sample's reads to a sorted, indexed, checked BAM or CRAM.
+
+    Returns:
+        ``alignment`` (path, index, kind, counts) and, for FASTQ, ``reads`` (their quality control).
+    """
+
+    def work() -> Summary:
+        run = load_run(root)
+        sample = run.sample(sample_id)
+        folder = run.folder.sample_work(sample_id)
+        summary: Summary = {}
+        paths, index = sample["paths"], sample["index"]
+        if sample["kind"] == "fastq":
+            bam = run.folder.sample(sample_id) / f"{sample_id}.bam"
+            summary["reads"] = run_isolated(
+                "tasks.aligning:align_reads",
+                {
+                    "lanes": sample["lanes"],
+                    "reference_folder": str(run.folder.reference),
+                    "output_bam": str(bam),
+                    "work_folder": str(folder),
+                    "sample_id": sample_id,
+                    "threads": threads,
+                },
+                what=f"sample {sample_id}",
+            )
+            paths, index = [str(bam)], f"{bam}.bai"
+        summary["alignment"] = check_alignment(
+            [Path(path) for path in paths],
+            Path(index) if index else None,
+            run.reference,
+            folder,
+            sample_id=sample_id,
+        )
+        return summary
+
+    return _stage("intake", root, sample_id, work)
+
+
+def plan_calls(root: str, sample_id: str, shard_bp: int) -> list[tuple[str, int, int]]:
+    """Cuts the genome into stretches that carry reads: ``(contig, start, end)`` each.
+
+    Raises:
+        ModelDataError: The reads are not of the kind that the caller was trained for.
+    """
+    run = load_run(root)
+    alignment = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+    if alignment["long_reads"]:
+        raise ModelDataError(
+            f"sample {sample_id}: long reads (median {alignment['read_length_median']} bp); the shipped caller was "
+            "trained on short reads. The alignment and its quality control are done, variants are not called"
+        )
+    intervals = plan_call_shards(run.reference, alignment["contig_reads"], run.regions(sample_id), shard_bp)
+    return [(interval.contig, interval.start, interval.end) for interval in intervals]
+
+
+def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summary:
+    """Calls the variants of one stretch of the genome."""
+    from tasks.intervals import Interval
+
+    name = f"calls/{contig}-{start}-{end}".replace(":", "_")
+
+    def work() -> Summary:
+        run = load_run(root)
+        alignment = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+        server = model_server({CALLER: run.model_digests[CALLER]})
+        version = run.plan.recipe["models"][CALLER]["version"]
+        return call_shard(
+            alignment,
+            run.reference,
+            Interval(contig, start, end),
+            lambda model, inputs: server.infer(model, inputs, version=version),
+            run.folder.sample_work(sample_id) / f"{name}.parquet",
+            regions=run.regions(sample_id),
+            state_size=server.input_shapes(CALLER, version)["state"][0],
+        )
+
+    return _stage(name, root, sample_id, work)
+
+
+def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) -> Summary:
+    """Joins a sample's called stretches into one VCF, which then goes the way of every VCF."""
+
+    def work() -> Summary:
+        run = load_run(root)
+        folder = run.folder.sample_work(sample_id)
+        names = [f"calls/{contig}-{start}-{end}".replace(":", "_") for contig, start, end in shards]
+        summary = finish_calls(
+            [folder / f"{name}.parquet" for name in names],
+            run.reference,
+            folder / "calls.vcf.gz",
+            sample_id,
+            header_lines=[],
+        )
+        counts = [read_json(run.folder.summary(sample_id, name)) for name in names]
+        return {**summary, "shards": len(shards), "counts": _sum(counts)}
+
+    return _stage("calls", root, sample_id, work)
+
+
+def _sum(counts: list[Summary]) -> Summary:
+    """Adds up summaries, number by number."""
+    total: Summary = {}
+    for each in counts:
+        for key, value in each.items():
+            if isinstance(value, dict):
+                total[key] = _sum([total.get(key, {}), value])
+            elif isinstance(value, (int, float)):
+                total[key] = total.get(key, 0) + value
+    return total
+
+
+def collect_alleles(root: str, sample_id: str) -> Summary:
+    """Checks every record of the sample's VCF and writes its distinct normalised alleles."""
+
+    def work() -> Summary:
+        run = load_run(root)
+        return scan_variants(
+            _variants(root, sample_id),
+            run.reference,
+            run.folder.sample_work(sample_id),
+            regions=run.regions(sample_id),
+            vcf_sample=run.sample(sample_id)["vcf_sample"],
+            what=f"sample {sample_id}",
+        )
+
+    return _stage("alleles", root, sample_id, work)
+
+
+def deliver(root: str, sample_id: str) -> Summary:
+    """Joins the scores back: the sample's annotated VCF, index, table and rejected lines.
+
+    Raises:
+        BalanceError: Records or alleles were lost or made up on the way.
+    """
+
+    def work() -> Summary:
+        run = load_run(root)
+        with ScoreTable(run.folder.alleles, run.pipeline.fields) as scores:
+            summary = annotate_variants(
+                _variants(root, sample_id),
+                run.reference,
+                scores,
+                run.pipeline.fields,
+                run.folder.sample(sample_id),
+                sample_id,
+                header_lines=run.header_lines(sample_id),
+                regions=run.regions(sample_id),
+                vcf_sample=run.sample(sample_id)["vcf_sample"],
+            )
+        _check_balance(sample_id, summary)
+        return summary
+
+    return _stage("output", root, sample_id, work)
+
+
+def _check_balance(sample_id: str, summary: Summary) -> None:
+    records_out = summary["records_out"] + summary["rejected"]
+    if summary["records_in"] != records_out:
+        raise BalanceError(f"sample {sample_id}: {summary['records_in']} records in, {records_out} out and rejected")
+    accounted = summary["scored"] + sum(summary["skipped"].values())
+    if summary["alleles"] != accounted:
+        raise BalanceError(f"sample {sample_id}: {summary['alleles']} alleles, {accounted} scored or skipped")
+
+
+def _variants(root: str, sample_id: str) -> Path:
+    """The VCF to annotate: the user's, or the one that was called."""
+    run = load_run(root)
+    sample = run.sample(sample_id)
+    if sample["kind"] == "vcf":
+        return Path(sample["paths"][0])
+    return run.folder.sample_work(sample_id) / "calls.vcf.gz"
