@@ -14,18 +14,19 @@ from distributed import Client
 from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import ValidationError
 from rich.console import Console
 from tasks.manifest import make_manifest
 from tasks.report import write_report
 from tasks.sheet import Sample, SampleSheet, read_sheet
 
 from flows.parameters import CohortParameters, Execution
-from flows.prefect_server import claim_folder
+from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
 from flows.shards import as_task_error, run_unit, run_units
 from tasks.cluster import open_cluster
-from tasks.errors import BalanceError, FolderError, TaskError
+from tasks.errors import BalanceError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.model_host import host_digests, host_statistics
@@ -274,3 +275,27 @@ def write_results(root: str, statistics: list[dict[str, Any]], seconds: dict[str
 
 score_alleles_task = task(name="score-alleles", cache_policy=NO_CACHE, persist_result=False)(score_alleles)
 write_results_task = task(name="write-results", cache_policy=NO_CACHE, persist_result=False)(write_results)
+
+
+def run_score_cohort(parameters: dict[str, Any], execution: dict[str, Any]) -> CohortResult:
+    """Runs the flow in this process and waits until the API has recorded its end.
+
+    Raises:
+        InputError: A parameter is wrong.
+        KeyboardInterrupt: The run was cancelled.
+    """
+    try:
+        request = CohortParameters.model_validate(parameters)
+        how = Execution.model_validate(execution)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise InputError(faults, reason="BAD_PARAMETER") from error
+    state = score_cohort(request, how, return_state=True)
+    flow_run_id = state.state_details.flow_run_id
+    wait_until_recorded(flow_run_id)
+    result = state.result(raise_on_failure=False)
+    if isinstance(result, CohortResult):
+        return result
+    if isinstance(result, Exception):
+        raise result
+    raise KeyboardInterrupt

@@ -1,0 +1,53 @@
+# cohortflow: `make demo` and `make test` work on a fresh machine with Python 3.11+ and make.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := data/demo
+
+.PHONY: help install demo test lint train oracle oracle-tools bench clean
+
+help:
+	@echo "make install   .venv with everything in it"
+	@echo "make demo      a small simulated cohort, scored: prints where the results are"
+	@echo "make test      the whole test suite"
+	@echo "make lint      ruff, mypy, import-linter"
+	@echo "make oracle    comparisons with bcftools, samtools and freebayes (make oracle-tools installs them on Debian)"
+	@echo "make bench     speed beside the peers, as ratios"
+	@echo "make train     trains the shipped models again"
+
+install: .venv/installed
+
+# The torch wheel first and by exact version: a CPU build where one is at hand, else the index's build.
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/python -m tasks.simulation.cohort $(DEMO) --seed 1
+	$(BIN)/cohortflow score $(DEMO)/sheet.csv --reference $(DEMO)/reference.fa.gz --output $(DEMO)/results
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+train: install
+	$(BIN)/cohortflow train --output data/models --seed 1
+
+oracle-tools:
+	command -v bcftools samtools freebayes >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix; }
+
+oracle: install
+	for script in infra/oracle_*.py; do $(BIN)/python $$script || exit 1; done
+
+bench: install
+	for script in infra/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv build data/demo data/bench .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,58 @@
+"""Everything about a sheet that can be told before work starts."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from tasks.errors import TaskError
+from tasks.precheck import check_sample
+from tasks.reference import Reference, prepare_reference
+from tasks.regions import read_bed
+from tasks.sheet import read_sheet
+
+
+def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -> tuple[list[str], int]:
+    """Checks the sheet, the reference, the regions, and every input's header.
+
+    Returns:
+        Lines for people, and the number of samples that would fail.
+
+    Raises:
+        TaskError: The sheet, the reference or the regions cannot be used at all.
+    """
+    sheet = read_sheet(sheet_path)
+    num_faults = 0
+    with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
+        reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
+        lines = [_reference_line(reference)]
+        if regions:
+            read = read_bed(regions, reference)
+            lines.append(f"regions: {len(read.start):,} intervals, {int((read.end - read.start).sum()):,} bp")
+        for sample in sheet.samples:
+            try:
+                notes = check_sample(sample, reference, Path(scratch))
+                lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
+            except TaskError as error:
+                num_faults += 1
+                lines.append(f"FAULT   {sample.id}: {error.reason}: {error.message}")
+    if any(sample.kind == "fastq" for sample in sheet.samples):
+        lines.append(_memory_line(reference))
+    lines.append(f"{len(sheet.samples)} samples, {num_faults} with faults")
+    return lines, num_faults
+
+
+def _reference_line(reference: Reference) -> str:
+    total_bp = sum(contig.length_bp for contig in reference.contigs)
+    return f"reference: build {reference.build or 'unknown'}, {len(reference.contigs)} contigs, {total_bp:,} bp"
+
+
+def _memory_line(reference: Reference) -> str:
+    from tasks.aligning import index_memory_bytes
+
+    need = index_memory_bytes(reference)
+    free = psutil.virtual_memory().available
+    verdict = "fits" if need < free else "DOES NOT FIT"
+    return f"alignment: the minimap2 index needs about {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: {verdict}"

@@ -1,0 +1,230 @@
+"""The command line. Imports happen inside the commands that need them: help must be instant.
+
+Exit codes: 0 all samples done; 3 finished, some samples failed; 2 the sheet, a flag or the folder is wrong; 1 the run
+failed; 130 cancelled, and the same command resumes it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from flows.score_cohort import CohortResult
+
+OK, RUN_FAILED, BAD_INPUT, SOME_FAILED, CANCELLED = 0, 1, 2, 3, 130
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_EXIT_CODES = (
+    "Exit codes: 0 all samples done; 3 finished, some samples failed (each named with its reason); "
+    "2 the sheet, a flag or the folder is wrong; 1 the run failed; 130 cancelled: the same command resumes."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EXIT_CODES)
+@click.version_option(package_name="cohortflow")
+def main() -> None:
+    """From a sample sheet to scored variants: FASTQ, BAM, CRAM and VCF of whole cohorts."""
+
+
+@main.command(epilog=_EXIT_CODES)
+@click.argument("sheet", type=_FILE)
+@click.option("--reference", required=True, type=_FILE, help="Reference genome, FASTA plain or bgzipped.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder for the results.")
+@click.option("--pipeline", default="demo-effect", show_default=True, help="See `cohortflow pipelines`.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the pipeline.")
+@click.option("--regions", type=_FILE, help="BED: calling and scoring keep to it.")
+@click.option("--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes  [default: one a core or GPU]")
+@click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:port or tls://host:port.")
+@click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
+@click.option(
+    "--redis-budget-ms", type=click.FloatRange(1, 60_000), default=50.0, show_default=True, help="Longest look-up."
+)
+@click.option("--overwrite", is_flag=True, help="Remove what another plan left in the output folder.")
+@click.option(
+    "--shard-alleles", type=click.IntRange(1), default=20_000, show_default=True, help="Alleles a unit scores."
+)
+@click.option("--shard-bp", type=click.IntRange(1_000), default=100_000, show_default=True, help="Bases a unit calls.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def score(
+    sheet: Path,
+    reference: Path,
+    output: Path,
+    pipeline: str,
+    options: tuple[str, ...],
+    regions: Path | None,
+    padding: int,
+    workers: int | None,
+    scheduler: str | None,
+    redis: str | None,
+    redis_budget_ms: float,
+    overwrite: bool,
+    shard_alleles: int,
+    shard_bp: int,
+    quiet: bool,
+) -> None:
+    """Score the variants of every sample of SHEET.
+
+    Each sample gets an annotated VCF and a table (DIR/samples/ID/), the cohort a table of alleles (DIR/cohort/), a
+    report (DIR/report.html) and a manifest (DIR/manifest.json). A run that was cut short goes on where it stopped when
+    the same command is given again; samples added to the sheet cost only their own new alleles.
+    """
+    from tasks.errors import InputError, TaskError
+
+    _interrupt_on_sigterm()
+    if redis:
+        os.environ["COHORTFLOW_REDIS_URL"] = redis
+    try:
+        parameters = {
+            "sheet": sheet,
+            "reference": reference,
+            "output": output,
+            "pipeline": pipeline,
+            "options": _options(options),
+            "regions": regions,
+            "padding_bp": padding,
+            "overwrite": overwrite,
+        }
+        execution = {
+            "workers": workers,
+            "scheduler": scheduler,
+            "cache_budget_ms": redis_budget_ms,
+            "shard_alleles": shard_alleles,
+            "shard_bp": shard_bp,
+            "progress": not quiet,
+        }
+        _check_before_start(sheet, pipeline, parameters["options"], scheduler, redis)
+        result = _run(parameters, execution)
+    except KeyboardInterrupt:
+        _end(CANCELLED, f"cancelled; the same command goes on in {output}")
+    except InputError as error:
+        _end(BAD_INPUT, error.message)
+    except TaskError as error:
+        _end(BAD_INPUT if error.blame == "input" else RUN_FAILED, error.message)
+    except Exception as error:  # the last resort: a defect is told in one line, its traceback on request
+        if os.environ.get("COHORTFLOW_TRACEBACK"):
+            raise
+        _end(RUN_FAILED, f"the run failed: {type(error).__name__}: {error} (COHORTFLOW_TRACEBACK=1 shows where)")
+    _tell(result)
+
+
+def _check_before_start(sheet: Path, pipeline: str, options: Any, scheduler: str | None, redis: str | None) -> None:
+    """Finds what is wrong with the request before any service is started."""
+    from tasks.sheet import read_sheet
+
+    from tasks.pipelines import make_pipeline
+
+    read_sheet(sheet)
+    make_pipeline(pipeline, options)
+    if redis:
+        from serving.cache.redis_tier import check_redis_url
+
+        check_redis_url(redis)
+    if scheduler:
+        from tasks.cluster import check_address
+
+        caution = check_address(scheduler)
+        if caution:
+            click.echo(f"caution: {caution}", err=True)
+
+
+def _run(parameters: dict[str, Any], execution: dict[str, Any]) -> CohortResult:
+    """Runs the flow against the Prefect API of this run."""
+    from flows.prefect_server import prefect_api, wait_until_healthy
+
+    with prefect_api() as url:
+        # Importing takes a second or two; meanwhile the server starts.
+        from flows.score_cohort import run_score_cohort
+
+        wait_until_healthy(url)
+        return run_score_cohort(parameters, execution)
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{pair!r}: must be NAME=VALUE", param_hint="--option")
+        options[name] = value
+    return options
+
+
+def _tell(result: CohortResult) -> NoReturn:
+    """Prints how the run ended and exits."""
+    for sample_id, (reason, message) in result.failed.items():
+        click.echo(f"failed: {sample_id}: {reason}: {message}", err=True)
+    click.echo(f"{len(result.done)} of {len(result.done) + len(result.failed)} samples done")
+    for name in ("report.html", "manifest.json", "cohort/alleles.parquet", "samples"):
+        if (result.output / name).exists():
+            click.echo(f"  {result.output / name}")
+    sys.exit(SOME_FAILED if result.failed else OK)
+
+
+def _end(code: int, message: str) -> NoReturn:
+    click.echo(f"cohortflow: {message}", err=True)
+    sys.exit(code)
+
+
+def _interrupt_on_sigterm() -> None:
+    """SIGTERM cancels as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+@main.command()
+@click.argument("sheet", type=_FILE)
+@click.option("--reference", required=True, type=_FILE, help="Reference genome, FASTA plain or bgzipped.")
+@click.option("--regions", type=_FILE, help="BED that calling and scoring would keep to.")
+def check(sheet: Path, reference: Path, regions: Path | None) -> None:
+    """Tell everything about SHEET that can be told before work starts."""
+    from flows.check_cohort import check_cohort
+    from tasks.errors import TaskError
+
+    try:
+        lines, num_faults = check_cohort(sheet, reference, regions)
+    except TaskError as error:
+        _end(BAD_INPUT, error.message)
+    for line in lines:
+        click.echo(line)
+    sys.exit(BAD_INPUT if num_faults else OK)
+
+
+@main.command()
+def pipelines() -> None:
+    """List what can be run: models, resources, options, outputs."""
+    from tasks.pipelines import pipeline_types
+
+    for name, kind in pipeline_types().items():
+        click.echo(f"{name}\n  {kind.title}")
+        click.echo(
+            f"  unit: {kind.unit}; models: {kind.ensemble}; needs: {', '.join(kind.resources) or 'the reference'}"
+        )
+        for field in kind.fields:
+            click.echo(f"  writes INFO/{field.name} (Number={field.number}, {field.kind}): {field.description}")
+        for option, info in kind.options_type.model_fields.items():
+            click.echo(f"  --option {option}={info.default}: {info.description or ''}")
+        if kind.caution:
+            click.echo(f"  caution: {kind.caution}")
+
+
+@main.command()
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Model repository to write.")
+@click.option("--seed", default=1, show_default=True, help="Seed of everything random.")
+def train(output: Path, seed: int) -> None:
+    """Train the shipped models on simulated data."""
+    from flows.train import train_models
+
+    train_models(output, seed)
+
+
+if __name__ == "__main__":
+    main()
