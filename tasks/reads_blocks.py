@@ -1,0 +1,102 @@
+"""The decompressed blocks of a FASTQ file: plain, gzip of one or many members, or bgzip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from isal import igzip_lib, isal_zlib
+
+from tasks.errors import ReadsError
+
+BLOCK_BYTES = 1 << 22
+_INPUT_BYTES = 1 << 16  # what follows a member is copied at its end: with bgzip's small members, large reads cost more
+_GZIP_WBITS = isal_zlib.MAX_WBITS | 16
+_GZIP_MAGIC = b"\x1f\x8b"
+_BGZF_EOF = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # SAM v1, section 4.1.2
+_OTHER_FORMATS = (
+    (b"BZh", "is compressed by bzip2; compress it by gzip"),
+    (b"\xfd7zXZ", "is compressed by xz; compress it by gzip"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; compress it by gzip"),
+    (b"PK\x03\x04", "is a zip archive; unpack it, and compress it by gzip"),
+    (b"CRAM", "is CRAM; give it in the sheet's column cram"),
+    (b"BAM\x01", "is BAM; give it in the sheet's column bam"),
+    (b"@HD\t", "is SAM; give it in the sheet's column bam"),
+    (b"@SQ\t", "is SAM; give it in the sheet's column bam"),
+    (b"##fileformat=VCF", "is VCF; give it in the sheet's column vcf"),
+    (b">", "is FASTA, which has no base qualities"),
+)
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yields the text of a FASTQ file in blocks of at most `BLOCK_BYTES`; memory stays bounded whatever is compressed.
+
+    Raises:
+        ReadsError: The file cannot be opened, is another format, or its gzip data is damaged or cut off.
+    """
+    try:
+        with open(path, "rb") as handle:
+            magic = handle.read(2)
+            handle.seek(0)
+            blocks = _gzip_blocks(path, handle) if magic == _GZIP_MAGIC else _plain_blocks(handle)
+            first = next(blocks, b"")
+            for start, advice in _OTHER_FORMATS:
+                if first.startswith(start):
+                    raise ReadsError(f"{path}: not FASTQ: it {advice}", reason="NOT_FASTQ")
+            if first:
+                yield first
+            yield from blocks
+    except OSError as error:
+        raise ReadsError(f"{path}: cannot be read: {error.strerror or error}", reason="UNREADABLE") from error
+
+
+def lacks_bgzip_end(path: Path) -> bool:
+    """Whether a file is bgzip without its last, empty block: it may have been cut off between two blocks."""
+    with open(path, "rb") as handle:
+        head = handle.read(18)
+        if head[:4] != b"\x1f\x8b\x08\x04" or head[12:16] != b"BC\x02\x00":
+            return False
+        handle.seek(-min(len(_BGZF_EOF), path.stat().st_size), 2)
+        return handle.read() != _BGZF_EOF
+
+
+def _plain_blocks(handle: BinaryIO) -> Iterator[bytes]:
+    while block := handle.read(BLOCK_BYTES):
+        yield block
+
+
+def _gzip_blocks(path: Path, handle: BinaryIO) -> Iterator[bytes]:
+    """Decompresses every member; joins the small ones (bgzip's are 64 kB) into blocks."""
+    parts: list[bytes] = []
+    num_bytes = 0
+    member = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+    pending = handle.read(_INPUT_BYTES)
+    while True:
+        try:
+            part = member.decompress(pending, BLOCK_BYTES - num_bytes)
+        except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub says Any
+            at = handle.tell() - len(pending)
+            raise ReadsError(
+                f"{path}: damaged gzip data near byte {at:,} of the file: {error}; check it by gzip -t, copy it again",
+                reason="DAMAGED_GZIP",
+            ) from error
+        parts.append(part)
+        num_bytes += len(part)
+        if num_bytes >= BLOCK_BYTES:
+            yield b"".join(parts)
+            parts, num_bytes = [], 0
+        if member.eof:
+            pending = member.unused_data or handle.read(_INPUT_BYTES)
+            if not pending.strip(b"\0"):  # tapes and some file systems pad with zeros, and gzip lets them
+                break
+            member = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        else:
+            pending = member.unconsumed_tail or handle.read(_INPUT_BYTES)
+            if not pending and not part:
+                raise ReadsError(
+                    f"{path}: cut off: the gzip data ends inside a member after {handle.tell():,} bytes; copy it again",
+                    reason="TRUNCATED",
+                )
+    if num_bytes:
+        yield b"".join(parts)
