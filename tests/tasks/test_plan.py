@@ -1,0 +1,65 @@
+"""The plan: identity without paths, and which plans may go on in a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import FolderError
+from tasks.plan import Plan, check_resumable, digest_files, read_plan
+
+RECIPE = {"version": "1", "models": {"variants": {"digest": "a" * 64}}, "padding_bp": 0}
+A, B = {"kind": "vcf", "files": ["1" * 64]}, {"kind": "vcf", "files": ["2" * 64]}
+
+
+def test_plan_survives_its_file(tmp_path: Path) -> None:
+    plan = Plan(RECIPE, {"A": A})
+    plan.write(tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+    assert read_plan(tmp_path / "none.json") is None
+
+
+def test_a_broken_plan_is_told(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("[]")
+    with pytest.raises(FolderError, match="not a plan"):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_a_sample_keeps_its_identity_when_others_join() -> None:
+    alone, joined = Plan(RECIPE, {"A": A}), Plan(RECIPE, {"A": A, "B": B})
+    assert alone.digest != joined.digest
+    assert alone.sample_digest("A") == joined.sample_digest("A") != joined.sample_digest("B")
+
+
+def test_samples_may_join_and_unfinished_ones_change() -> None:
+    check_resumable(Plan(RECIPE, {"A": A}), Plan(RECIPE, {"A": A, "B": B}), ["A"])
+    check_resumable(Plan(RECIPE, {"A": A, "B": B}), Plan(RECIPE, {"A": A, "B": A}), ["A"])
+
+
+def test_every_difference_is_named() -> None:
+    other = {**RECIPE, "padding_bp": 10, "models": {"variants": {"digest": "b" * 64}}}
+    with pytest.raises(FolderError) as caught:
+        check_resumable(Plan(RECIPE, {"A": A, "B": B}), Plan(other, {"A": B}), ["A", "B"])
+    for text in (
+        "padding_bp: was 0, now 10",
+        "models.variants.digest",
+        "sample A, files",
+        "sample B: is in the folder",
+    ):
+        assert text in str(caught.value)
+
+
+def test_unchanged_files_are_not_read_again(tmp_path: Path) -> None:
+    path, memory = tmp_path / "input.vcf", tmp_path / "digests.json"
+    path.write_bytes(b"old")
+    first = digest_files([path, path], memory)[path]
+    assert first == "cba06b5736faf67e54b07b561eae94395e774c517a7d910a54369e1263ccfbd4"
+    before = path.stat()
+    with open(path, "r+b") as handle:
+        handle.write(b"new")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert digest_files([path], memory)[path] == first
+    os.utime(path)
+    assert digest_files([path], memory)[path] != first
