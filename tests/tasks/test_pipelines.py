@@ -1,0 +1,59 @@
+"""Pipelines: rows or a reason for every allele, values at their declared precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.alleles import ALLELE_SCHEMA
+from tasks.pipelines import DEFAULT_PIPELINE, PipelineError, make_pipeline, pipeline_types
+from tasks.reference import Reference, prepare_reference
+
+SHAPES = {"reference_window": (128,), "alternate_window": (128,), "state": (7,)}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "r.fa").write_text(">one\n" + "ACGT" * 100 + "N" * 400 + "\n")
+    return prepare_reference(folder / "r.fa", folder / "prepared")
+
+
+def alleles(*each: tuple[int, str, str]) -> pa.Table:
+    columns = [[0] * len(each), list(range(len(each))), [0] * len(each), *map(list, zip(*each, strict=True))]
+    return pa.table(dict(zip(ALLELE_SCHEMA.names, columns, strict=True)), schema=ALLELE_SCHEMA)
+
+
+def test_each_allele_has_a_row_or_a_reason(reference: Reference) -> None:
+    table = alleles((100, "A", "G"), (200, "A", "A" * 60), (600, "N", "T"), (100, "A" * 49, "A"))
+    rows = make_pipeline(DEFAULT_PIPELINE).expand(table, reference, SHAPES)
+    assert rows.reason.tolist() == [None, "TOO_LONG", "NO_REFERENCE_SEQUENCE", "TOO_LONG"]
+    assert rows.allele.tolist() == [0]
+    assert rows.inputs["state"].shape == (1, 7)
+    changed = rows.inputs["reference_window"] != rows.inputs["alternate_window"]
+    assert np.argwhere(changed).tolist() == [[0, 64]]
+
+
+def test_values_are_rounded_and_never_minus_zero(reference: Reference) -> None:
+    pipeline = make_pipeline(DEFAULT_PIPELINE)
+    rows = pipeline.expand(alleles((100, "A", "G"), (200, "A", "A" * 60), (101, "C", "G")), reference, SHAPES)
+    values = pipeline.collapse(3, rows, {"effect": np.array([[0.123449], [-0.00001]], dtype=np.float32)})
+    found = values["CF_DEMO_EFFECT"]
+    assert found[0] == 0.1234
+    assert np.isnan(found[1])
+    assert found[2] == 0.0
+    assert not np.signbit(found[2])
+
+
+def test_what_is_not_there_is_told() -> None:
+    with pytest.raises(PipelineError, match="there is: demo-effect"):
+        make_pipeline("nope")
+    with pytest.raises(PipelineError, match=r"depth.*options: none"):
+        make_pipeline(DEFAULT_PIPELINE, {"depth": 3})
+
+
+def test_the_demonstration_says_what_it_is() -> None:
+    kind = pipeline_types()[DEFAULT_PIPELINE]
+    assert "no clinical meaning" in kind.fields[0].header_line
+    assert "no clinical meaning" in (kind.caution or "")
