@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 import psutil
+from tasks.precheck import check_sample
 
 from tasks.errors import TaskError
-from tasks.precheck import check_sample
 from tasks.reference import Reference, prepare_reference
 from tasks.regions import read_bed
 from tasks.sheet import read_sheet

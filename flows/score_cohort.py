@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,7 +17,6 @@ from pydantic import ValidationError
 from rich.console import Console
 from tasks.manifest import make_manifest
 from tasks.report import write_report
-from tasks.sheet import Sample, SampleSheet, read_sheet
 
 from flows.parameters import CohortParameters, Execution
 from flows.prefect_server import claim_folder, wait_until_recorded
@@ -35,6 +33,7 @@ from tasks.plan import Plan, check_resumable, digest_files, read_plan
 from tasks.reference import Reference, prepare_reference
 from tasks.run import CALLER, write_run
 from tasks.scoring import finish_scores, plan_score_shards, score_shard
+from tasks.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
@@ -116,7 +115,8 @@ def _make_plan(
 ) -> Plan:
     """Resolves everything that decides the outputs: contents, models, options."""
     progress = current_progress()
-    files = {path for sample in sheet.samples for path in _inputs(sample)}
+    files = {path for sample in sheet.samples for path in sample.files}
+    files |= {sample.regions for sample in sheet.samples if sample.regions}
     if parameters.regions:
         files.add(parameters.regions.resolve())
     progress.expect(DIGEST, len(files))
@@ -135,17 +135,6 @@ def _make_plan(
     return Plan(recipe, {sample.id: _identity(sample, digests) for sample in sheet.samples})
 
 
-def _inputs(sample: Sample) -> Iterable[Path]:
-    """Every file whose content decides a sample's outputs."""
-    yield from sample.paths
-    for lane in sample.lanes:
-        yield lane.fastq_1
-        if lane.fastq_2:
-            yield lane.fastq_2
-    if sample.regions:
-        yield sample.regions
-
-
 def _identity(sample: Sample, digests: dict[Path, str]) -> dict[str, Any]:
     """What a sample's outputs depend on beside the recipe."""
     lanes = [
@@ -161,30 +150,6 @@ def _identity(sample: Sample, digests: dict[Path, str]) -> dict[str, Any]:
     }
 
 
-def _settings(sample: Sample) -> dict[str, Any]:
-    """Where a sample's inputs are, as JSON values."""
-    return {
-        "kind": sample.kind,
-        "paths": [str(path) for path in sample.paths],
-        "index": str(sample.index) if sample.index else None,
-        "lanes": [
-            {
-                "name": lane.name,
-                "fastq_1": str(lane.fastq_1),
-                "fastq_2": str(lane.fastq_2) if lane.fastq_2 else None,
-                "interleaved": lane.interleaved,
-            }
-            for lane in sample.lanes
-        ],
-        "vcf_sample": sample.vcf_sample,
-        "regions": str(sample.regions) if sample.regions else None,
-        "patient": sample.patient,
-        "sex": sample.sex,
-        "status": sample.status,
-        "columns": dict(sample.columns),
-    }
-
-
 def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: CohortParameters) -> None:
     """Checks that the plan may run in this folder and writes it."""
     old = read_plan(folder.plan)
@@ -194,7 +159,7 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     folder.manifest.unlink(missing_ok=True)
     settings = {
         "regions": str(parameters.regions.resolve()) if parameters.regions else None,
-        "samples": {sample.id: _settings(sample) for sample in sheet.samples},
+        "samples": {sample.id: sample.to_json() for sample in sheet.samples},
     }
     write_run(folder, plan, settings)
 

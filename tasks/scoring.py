@@ -139,7 +139,8 @@ def _score(run: Run, alleles: pa.Table) -> pa.Table:
     if alleles.num_rows:
         server = model_server({ensemble: run.model_digests[ensemble]})
         version = run.plan.recipe["models"][ensemble]["version"]
-        rows = pipeline.expand(alleles, run.reference, server.input_shapes(ensemble, version))
+        shapes = {spec.name: spec.dims for spec in server.metadata(ensemble, version).inputs}
+        rows = pipeline.expand(alleles, run.reference, shapes)
         outputs = server.infer(ensemble, rows.inputs, version=version) if len(rows.allele) else {}
         values = pipeline.collapse(alleles.num_rows, rows, outputs) if len(rows.allele) else {}
         reason = pa.array(rows.reason, pa.string(), from_pandas=True)

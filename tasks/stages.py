@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.alignment_file import check_alignment
 from tasks.annotating import annotate_variants
@@ -28,6 +28,9 @@ from tasks.plan import Plan
 from tasks.run import CALLER, load_run
 from tasks.scanning import scan_variants
 from tasks.score_table import ScoreTable
+
+if TYPE_CHECKING:
+    from serving.server import ModelServer
 
 Summary = dict[str, Any]
 
@@ -72,7 +75,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
         sample = run.sample(sample_id)
         folder = run.folder.sample_work(sample_id)
         summary: Summary = {}
-        paths, index = sample["paths"], sample["index"]
+        paths, indices = sample["paths"], sample["index_paths"]
         if sample["kind"] == "fastq":
             bam = run.folder.sample(sample_id) / f"{sample_id}.bam"
             summary["reads"] = run_isolated(
@@ -87,10 +90,10 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
                 },
                 what=f"sample {sample_id}",
             )
-            paths, index = [str(bam)], f"{bam}.bai"
+            paths, indices = [str(bam)], [f"{bam}.bai"]
         summary["alignment"] = check_alignment(
             [Path(path) for path in paths],
-            Path(index) if index else None,
+            [Path(index) if index else None for index in indices],
             run.reference,
             folder,
             sample_id=sample_id,
@@ -135,10 +138,15 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
             lambda model, inputs: server.infer(model, inputs, version=version),
             run.folder.sample_work(sample_id) / f"{name}.parquet",
             regions=run.regions(sample_id),
-            state_size=server.input_shapes(CALLER, version)["state"][0],
+            state_size=_state_size(server, version),
         )
 
     return _stage(name, root, sample_id, work)
+
+
+def _state_size(server: ModelServer, version: int) -> int:
+    """Length of the embedder's state, which the caller's ensemble takes in."""
+    return next(spec.dims[0] for spec in server.metadata(CALLER, version).inputs if spec.name == "state")
 
 
 def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) -> Summary:
