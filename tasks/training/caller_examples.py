@@ -1,0 +1,153 @@
+"""Examples for the caller: call rows of simulated individuals, labelled with how many copies the truth holds."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tasks.bam_records import open_alignment
+from tasks.call_rows import collect_rows
+from tasks.evidence import NAMES
+from tasks.files import whole_file
+from tasks.intervals import from_position
+from tasks.simulation.genome import simulate_genome
+from tasks.simulation.individual import simulate_individual
+from tasks.simulation.library import draw_library
+from tasks.simulation.placing import Placer
+from tasks.simulation.texts import write_fasta
+from tasks.simulation.variants import simulate_alleles
+from tasks.windows import CENTRE, UNKNOWN_TOKEN, WINDOW_BP
+
+_STRETCH_BP = 100_000
+_CONTIG_SHARES = (0.6, 0.4)
+_HETEROZYGOSITY = (2e-4, 2e-3)
+_DUPLICATED_SHARE = (0.02, 0.25)
+_UNASSEMBLED_SHARE = (0.01, 0.15)
+_SYSTEMATIC_SHARE = (2e-4, 6e-3)
+"""Drawn log-uniformly for each individual. Harder than a usual genome and run, so that false candidates outnumber true
+ones: a caller trained on few and easy mistakes believes too much."""
+_MOST_OVERCONFIDENT, _MOST_CONTAMINATED, _CONTAMINATED_OFTEN = 0.12, 0.08, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class CallExamples:
+    """Examples of one or more individuals.
+
+    Attributes:
+        window: uint8 [n, WINDOW_BP], reference window of the allele.
+        pileup: uint8 [n, positions, channels].
+        evidence: float32 [n, columns].
+        copies: int64 [n], how many of the individual's two haplotypes carry the allele.
+        individual: int64 [n], which individual.
+        num_missed: int64 [num_individuals, 2], SNVs and indels of the truth that no row shows.
+        depth: float64 [num_individuals], mean depth of the library.
+    """
+
+    window: np.ndarray
+    pileup: np.ndarray
+    evidence: np.ndarray
+    copies: np.ndarray
+    individual: np.ndarray
+    num_missed: np.ndarray
+    depth: np.ndarray
+
+    @property
+    def is_snv(self) -> np.ndarray:
+        """Which examples are single-base changes: bool [n]."""
+        is_snv: np.ndarray = self.evidence[:, NAMES.index("is_snv")] > 0.5
+        return is_snv
+
+
+def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) -> Path:
+    """Simulates one individual, on a genome of its own, and writes its examples; one that is there is kept.
+
+    Args:
+        folder: Where ``caller-SEED-INDIVIDUAL-BP.npz`` is written; the reads are removed again.
+        seed: Seed of the whole training set.
+        individual: Number of the individual; with the seed it decides everything.
+        genome_bp: Length of the genome.
+
+    Returns:
+        The file of examples.
+    """
+    path = folder / f"caller-{seed}-{individual:04d}-{genome_bp}.npz"
+    if path.exists():
+        return path
+    rng = np.random.default_rng([seed, individual])
+    scratch = folder / f"individual-{individual:04d}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    genome = simulate_genome(
+        rng,
+        [int(share * genome_bp) for share in _CONTIG_SHARES],
+        duplicated_share=_log_uniform(rng, _DUPLICATED_SHARE),
+        unassembled_share=_log_uniform(rng, _UNASSEMBLED_SHARE),
+    )
+    alleles = simulate_alleles(rng, genome, heterozygosity=_log_uniform(rng, _HETEROZYGOSITY))
+    fasta = scratch / "genome.fa"
+    write_fasta(fasta, genome)
+    library = replace(
+        draw_library(rng),
+        systematic_share=_log_uniform(rng, _SYSTEMATIC_SHARE),
+        overconfident_share=float(rng.uniform(0, _MOST_OVERCONFIDENT)),
+        contamination_share=float(rng.uniform(0, _MOST_CONTAMINATED)) if rng.random() < _CONTAMINATED_OFTEN else 0.0,
+    )
+    files = simulate_individual(scratch, "individual", genome, alleles, rng, library, placer=Placer(fasta, genome))
+    assert files.bam is not None, "a placer was given"
+    truth = _read_truth(files.truth)
+    windows, pileups, evidences, copies = [], [], [], []
+    with open_alignment(files.bam, None, fasta) as alignment:
+        for tid, (name, tokens) in enumerate(zip(genome.names, genome.tokens, strict=True)):
+            padded = np.pad(tokens, WINDOW_BP, constant_values=UNKNOWN_TOKEN)
+            for start in range(0, tokens.size, _STRETCH_BP):
+                rows, _ = collect_rows(alignment, tid, tokens, start, min(start + _STRETCH_BP, tokens.size))
+                keys = zip(rows.start.tolist(), rows.ref, rows.alt, strict=True)
+                copies += [truth.pop((name, *key), 0) for key in keys]
+                first = rows.start + WINDOW_BP - CENTRE
+                windows.append(padded[first[:, None] + np.arange(WINDOW_BP)])
+                pileups.append(rows.pileup)
+                evidences.append(rows.evidence)
+    missed = [sum(len(ref) == len(alt) for _, _, ref, alt in truth), 0]
+    missed[1] = len(truth) - missed[0]
+    with whole_file(path) as aside, open(aside, "wb") as handle:
+        np.savez(
+            handle,
+            window=np.concatenate(windows),
+            pileup=np.concatenate(pileups),
+            evidence=np.concatenate(evidences),
+            copies=np.array(copies, np.int64),
+            num_missed=np.array([missed], np.int64),
+            depth=np.array([library.depth]),
+        )
+    for file in sorted(scratch.iterdir()):
+        file.unlink()
+    scratch.rmdir()
+    return path
+
+
+def load_examples(paths: list[Path]) -> CallExamples:
+    """Joins the examples of individuals, in the order given."""
+    parts = [dict(np.load(path, allow_pickle=False)) for path in paths]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    sizes = [part["copies"].size for part in parts]
+    return CallExamples(individual=np.repeat(np.arange(len(parts)), sizes), **joined)
+
+
+def _log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    return float(np.exp(rng.uniform(*np.log(bounds))))
+
+
+def _read_truth(path: Path) -> dict[tuple[str, int, str, str], int]:
+    """Copies of each allele of a one-sample VCF with one ALT a record."""
+    truth: dict[tuple[str, int, str, str], int] = {}
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            contig, position, _, ref, alt, *_, genotype = line.rstrip("\n").split("\t")
+            copies = genotype.split(":")[0].count("1")
+            if copies:
+                truth[contig, from_position(int(position)), ref, alt] = copies
+    return truth
