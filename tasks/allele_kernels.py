@@ -201,7 +201,7 @@ def key_block(text: Any, records: Any, tokens: Any, offsets: Any, ref_state: Any
             alt_end = alt_begin
             while alt_end < records.alt_end[record] and text[alt_end] != _COMMA:
                 alt_end += 1
-            reason = _kind_of_alt(text, alt_begin, alt_end)
+            reason: Any = _kind_of_alt(text, alt_begin, alt_end)
             for other in (np.int64(records.contig_skip[record]), np.int64(ref_skip)):
                 if other != 0 and (reason == 0 or other < reason):
                     reason = other
