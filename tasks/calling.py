@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pysam
 
 from tasks.bam_records import open_alignment
+from tasks.bgzf import BgzfWriter
 from tasks.call_rows import collect_rows
 from tasks.contigs import match_contigs
 from tasks.errors import BalanceError
@@ -143,7 +143,7 @@ def call_shard(
                 num_off_target = len(rows) - keep.size
                 rows, contig = rows.take(keep), contig[keep]
             if len(rows):
-                inputs = {
+                inputs: dict[str, np.ndarray] = {
                     "reference_window": reference_windows(reference, contig, rows.start),
                     "state": np.zeros((len(rows), state_size), np.float32),
                     "pileup": rows.pileup,
@@ -193,7 +193,7 @@ def finish_calls(
     ]
     summary = {"calls": 0, "snv_calls": 0, "low_quality": 0}
     last = (-1, -1)
-    with whole_file(output_vcf) as aside, pysam.BGZFile(str(aside), "w") as vcf:
+    with whole_file(output_vcf) as aside, open(aside, "wb") as handle, BgzfWriter(handle) as vcf:
         vcf.write(("\n".join(header) + "\n").encode())
         for shard in shards:
             for row in _rows(shard):

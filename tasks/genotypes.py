@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -93,7 +94,8 @@ def _call_site(
     if len(chosen) < len(rows):
         # What is not carried leaves the record; the rest is weighed among itself.
         rows = [rows[allele - 1] for allele in chosen]
-        carried = tuple(sorted(0 if allele == 0 else 1 + chosen.index(allele) for allele in carried))
+        low, high = (0 if allele == 0 else 1 + chosen.index(allele) for allele in carried)
+        carried = (low, high)
         probability = _genotype_probabilities(copies[rows])
         pairs = _genotypes(len(rows))
     longest = max((ref[row] for row in rows), key=len)
@@ -106,7 +108,7 @@ def _call_site(
         alts=tuple(alt[row] + longest[len(ref[row]) :] for row in rows),
         qual=round(float(phred[0]), 2),
         alleles=carried,
-        genotype_quality=min(MAX_GENOTYPE_QUALITY, int(round(-10.0 * np.log10(wrong)))),
+        genotype_quality=min(MAX_GENOTYPE_QUALITY, round(-10.0 * math.log10(wrong))),
         depth=int(own.sum(axis=1).max()),
         allele_depths=(int(own[:, REFERENCE].min()), *(int(depth) for depth in own[:, ALTERNATE])),
         likelihoods=tuple(int(value) for value in np.rint(phred - phred.min())),

@@ -1,0 +1,239 @@
+"""The caller: a small network that tells how many copies of a candidate allele a sample carries, and its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.evidence import NAMES
+from tasks.files import whole_file
+from tasks.pileup import CHANNELS, WIDTH_BP
+from tasks.training.caller_examples import CallExamples
+
+EMBEDDING_CHANNELS = 8
+_CLIP = 6.0
+_BATCH_ROWS = 256
+_LEARNING_RATE = 2e-3
+_WEIGHT_DECAY = 1e-4
+_QUALITY_COLUMNS = tuple(
+    NAMES.index(f"{group}_{what}_quality") for group in ("alternate", "rest") for what in ("base", "mapping")
+)
+_NOISE = 0.05
+_QUALITY_NOISE = 0.10
+_TEMPERATURES = np.linspace(0.6, 2.5, 39)
+
+Embed = Callable[[np.ndarray], np.ndarray]
+"""Embeds reference windows: uint8 [n, WINDOW_BP] to float32 [n, E]."""
+
+
+class Caller(nn.Module):
+    """Embedding, pileup and evidence of an allele to the probabilities of 0, 1 and 2 copies.
+
+    Args:
+        embedding_size: E, length of the embedder's vector.
+        mean: float32 [columns], the training set's mean evidence.
+        scale: float32 [columns], its standard deviation.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    calibration: Tensor
+
+    def __init__(self, embedding_size: int, mean: np.ndarray, scale: np.ndarray) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean))
+        self.register_buffer("scale", torch.from_numpy(scale))
+        # Per kind (SNV, insertion or deletion): temperature, and what is added to the score of no copy.
+        self.register_buffer("calibration", torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        self.first = nn.Conv1d(len(CHANNELS), 24, 5, padding=2)
+        self.second = nn.Conv1d(24, 24, 5, stride=2)
+        self.third = nn.Conv1d(24, 16, 5, stride=2)
+        width = ((WIDTH_BP - 5) // 2 + 1 - 5) // 2 + 1
+        self.pileup = nn.Linear(16 * width, 32)
+        self.evidence = nn.Linear(len(NAMES), 64)
+        self.embedding = nn.Linear(embedding_size, EMBEDDING_CHANNELS)
+        self.hidden = nn.Linear(32 + 64 + EMBEDDING_CHANNELS, 64)
+        self.deeper = nn.Linear(64, 64)
+        self.score = nn.Linear(64, 3)
+        self.dropout = nn.Dropout(0.1)
+
+    def scores(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
+        """Unnormalised log-probabilities, float32 [n, 3].
+
+        Args:
+            embedding: float32 [n, E].
+            pileup: uint8 [n, WIDTH_BP, channels].
+            evidence: float32 [n, columns].
+        """
+        seen = (pileup.to(torch.float32) / 255.0).transpose(1, 2)
+        for layer in (self.first, self.second, self.third):
+            seen = functional.relu(layer(seen))
+        weighed = ((evidence - self.mean) / self.scale).clamp(-_CLIP, _CLIP)
+        joined = torch.cat(
+            (
+                self.dropout(functional.relu(self.pileup(seen.flatten(1)))),
+                functional.relu(self.evidence(weighed)),
+                self.dropout(functional.relu(self.embedding(embedding))),
+            ),
+            dim=1,
+        )
+        hidden = self.dropout(functional.relu(self.hidden(joined)))
+        score: Tensor = self.score(functional.relu(self.deeper(hidden)))
+        return score
+
+    def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
+        """Probabilities of 0, 1 and 2 copies, float32 [n, 3], calibrated by kind of allele."""
+        is_snv = evidence[:, NAMES.index("is_snv")].unsqueeze(1)
+        kind = is_snv * self.calibration[0] + (1.0 - is_snv) * self.calibration[1]
+        score = self.scores(embedding, pileup, evidence) / kind[:, :1]
+        return torch.softmax(torch.cat((score[:, :1] + kind[:, 1:], score[:, 1:]), dim=1), dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How well alleles of one kind are called at P(any copy) >= 0.5."""
+
+    num_true: int
+    precision: float
+    recall: float
+    genotype_concordance: float
+    calibration_error: float
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+def train_caller(
+    train: CallExamples, validation: CallExamples, embed: Embed, embedding_size: int, *, seed: int, num_epochs: int = 30
+) -> Caller:
+    """Trains on some individuals and calibrates on others; the same seed gives the same weights on one machine.
+
+    Args:
+        train: Examples to learn from.
+        validation: Examples of other individuals; they set temperature and threshold, by kind of allele.
+        embed: The embedder.
+        embedding_size: Length of its vector.
+        seed: Of the initial weights, the order of the batches and the noise.
+        num_epochs: Passes over the training examples.
+    """
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    scale = train.evidence.std(axis=0) + 0.05
+    model = Caller(embedding_size, train.evidence.mean(axis=0), scale.astype(np.float32))
+    inputs = _tensors(train, embed)
+    copies = torch.from_numpy(train.copies)
+    noise = torch.full((len(NAMES),), _NOISE) * torch.from_numpy(scale)
+    noise[list(_QUALITY_COLUMNS)] = _QUALITY_NOISE
+    noise[NAMES.index("is_snv") : NAMES.index("log_length")] = 0.0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
+    num_steps = num_epochs * -(-len(copies) // _BATCH_ROWS)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=num_steps)
+    for _ in range(num_epochs):
+        model.train()
+        for rows in torch.randperm(len(copies), generator=generator).split(_BATCH_ROWS):
+            embedding, pileup, evidence = (tensor[rows] for tensor in inputs)
+            # Aligners and base callers differ in what their numbers mean: no column may be read too finely.
+            evidence = evidence + noise * torch.randn(evidence.shape, generator=generator)
+            loss = functional.cross_entropy(
+                model.scores(embedding, pileup, evidence), copies[rows], label_smoothing=0.01
+            )
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+    model.eval()
+    _calibrate(model, validation, embed)
+    return model
+
+
+def measure(model: Caller, examples: CallExamples, embed: Embed, *, snv: bool) -> Quality:
+    """Compares calls with the truth, alleles that no row shows counted as missed."""
+    with torch.inference_mode():
+        probability = model(*_tensors(examples, embed)).numpy()
+    rows = examples.is_snv == snv
+    return _quality(probability[rows], examples.copies[rows], int(examples.num_missed[:, 0 if snv else 1].sum()))
+
+
+def export_caller(model: Caller, path: Path) -> None:
+    """Writes the network as ONNX: embedding, pileup, evidence to genotype, any number of rows."""
+    embedding_size = model.embedding.in_features
+    example = (
+        torch.zeros(2, embedding_size),
+        torch.zeros(2, WIDTH_BP, len(CHANNELS), dtype=torch.uint8),
+        torch.zeros(2, len(NAMES)),
+    )
+    rows = torch.export.Dim("rows", min=1)
+    program = torch.onnx.export(
+        model,
+        example,
+        input_names=["embedding", "pileup", "evidence"],
+        output_names=["genotype"],
+        dynamic_shapes=({0: rows}, {0: rows}, {0: rows}),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None, "dynamo=True returns a program"
+    with whole_file(path) as aside:
+        program.save(str(aside), external_data=False)
+
+
+def _tensors(examples: CallExamples, embed: Embed) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        torch.from_numpy(embed(examples.window)),
+        torch.from_numpy(examples.pileup),
+        torch.from_numpy(examples.evidence),
+    )
+
+
+def _calibrate(model: Caller, validation: CallExamples, embed: Embed) -> None:
+    """Sets the temperature that fits best, then shifts no copy's score so that 0.5 is where F1 is best."""
+    with torch.inference_mode():
+        score = model.scores(*_tensors(validation, embed))
+    for kind, snv in enumerate((True, False)):
+        rows = torch.from_numpy(validation.is_snv == snv)
+        copies = torch.from_numpy(validation.copies)[rows]
+        if not len(copies):
+            continue
+        losses = [functional.cross_entropy(score[rows] / t, copies).item() for t in _TEMPERATURES]
+        temperature = float(_TEMPERATURES[int(np.argmin(losses))])
+        none, *some = torch.log_softmax(score[rows] / temperature, dim=1).unbind(1)
+        odds = (torch.logsumexp(torch.stack(some), dim=0) - none).numpy()
+        threshold = _best_threshold(odds, copies.numpy() > 0, int(validation.num_missed[:, kind].sum()))
+        model.calibration[kind] = torch.tensor([temperature, threshold])
+
+
+def _best_threshold(odds: np.ndarray, is_true: np.ndarray, num_missed: int) -> float:
+    """The log-odds at which F1 is best: the middle of all thresholds within a thousandth of the best."""
+    order = np.argsort(-odds)
+    num_called = np.arange(1, odds.size + 1)
+    f1 = 2 * np.cumsum(is_true[order]) / (num_called + is_true.sum() + num_missed)
+    good = odds[order][f1 >= f1.max() - 1e-3]
+    return float((good[0] + good[-1]) / 2)
+
+
+def _quality(probability: np.ndarray, copies: np.ndarray, num_missed: int) -> Quality:
+    called = probability[:, 0] <= 0.5
+    right = called & (copies > 0)
+    genotype = 1 + probability[:, 1:].argmax(axis=1)
+    bins = np.minimum((10 * (1 - probability[:, 0])).astype(int), 9)
+    error = sum(
+        abs((1 - probability[bins == b, 0]).mean() - (copies[bins == b] > 0).mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    )
+    num_true = int((copies > 0).sum()) + num_missed
+    return Quality(
+        num_true=num_true,
+        precision=float(right.sum() / max(called.sum(), 1)),
+        recall=float(right.sum() / max(num_true, 1)),
+        genotype_concordance=float((genotype[right] == copies[right]).mean()) if right.any() else 0.0,
+        calibration_error=float(error),
+    )
