@@ -1,0 +1,196 @@
+"""Counters of the model server on the process's metrics page, under Triton's names.
+
+One `ModelSeries` per model and version lives as long as the process, so that a server that is built a second time
+goes on counting where the first one stopped: a Prometheus counter never goes back. Durations are kept in nanoseconds
+and shown in microseconds, as Triton does.
+
+Source: Triton Inference Server user guide, "Metrics".
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+# What is counted -> (name on the page, help). Names that end in _us are counted in nanoseconds.
+COUNTERS: Mapping[str, tuple[str, str]] = {
+    "request_success": ("nv_inference_request_success", "Number of successful inference requests"),
+    "inference_count": ("nv_inference_count", "Number of inferences performed (rows; cached ones do not count)"),
+    "exec_count": ("nv_inference_exec_count", "Number of model executions performed"),
+    "request_duration_ns": ("nv_inference_request_duration_us", "Cumulative request duration in microseconds"),
+    "queue_duration_ns": ("nv_inference_queue_duration_us", "Cumulative queue duration in microseconds"),
+    "compute_input_duration_ns": (
+        "nv_inference_compute_input_duration_us",
+        "Cumulative gathering of inputs, microseconds",
+    ),
+    "compute_infer_duration_ns": ("nv_inference_compute_infer_duration_us", "Cumulative execution in microseconds"),
+    "compute_output_duration_ns": (
+        "nv_inference_compute_output_duration_us",
+        "Cumulative output handling, microseconds",
+    ),
+    "cache_hits": ("nv_cache_num_hits_per_model", "Number of cache hits (rows)"),
+    "cache_misses": ("nv_cache_num_misses_per_model", "Number of cache misses (rows)"),
+    "cache_hit_duration_ns": ("nv_cache_hit_duration_per_model", "Cumulative cache look-up duration, microseconds"),
+    "cache_miss_duration_ns": ("nv_cache_miss_duration_per_model", "Cumulative cache insertion duration, microseconds"),
+    "cache_coalesced": ("cohortflow_cache_num_coalesced_per_model", "Rows answered by an identical row in flight"),
+    "cache_hits_redis": ("cohortflow_cache_num_redis_hits_per_model", "Cache hits (rows) that came from Redis"),
+    "padding_rows": ("cohortflow_inference_padding_rows", "Rows executed only to fill a batch"),
+}
+FAILURE_NAME = "nv_inference_request_failure"
+DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BATCH_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+
+class ModelSeries:
+    """Everything counted about one version of a model."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._durations_s = _Buckets(DURATION_BUCKETS_S)
+        self._batch_rows = _Buckets(BATCH_BUCKETS)
+
+    def add(self, **amounts: int) -> None:
+        """Adds to counters by name (a key of `COUNTERS`, or any other that only `snapshot` shows)."""
+        with self._lock:
+            for name, amount in amounts.items():
+                self._counts[name] += amount
+
+    def add_request(self, duration_ns: int, failure: str | None) -> None:
+        """Counts a finished request, once: as a success, or as a failure for this reason."""
+        with self._lock:
+            if failure is None:
+                self._counts["request_success"] += 1
+                self._counts["request_duration_ns"] += duration_ns
+                self._durations_s.observe(duration_ns / 1e9)
+            else:
+                self._failures[failure] += 1
+
+    def add_batch(self, rows: int, **amounts: int) -> None:
+        """Counts an execution of `rows` rows, with further amounts as `add` takes them."""
+        with self._lock:
+            self._batch_rows.observe(rows)
+            self._counts["exec_count"] += 1
+            self._counts["inference_count"] += rows
+            for name, amount in amounts.items():
+                self._counts[name] += amount
+
+    def snapshot(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The counters and the failures by reason, of one moment."""
+        with self._lock:
+            return dict(self._counts), dict(self._failures)
+
+    def histograms(self) -> tuple[tuple[list[tuple[str, float]], float], tuple[list[tuple[str, float]], float]]:
+        """Cumulative buckets and sum of request durations (seconds) and of batch sizes (rows)."""
+        with self._lock:
+            return self._durations_s.cumulative(), self._batch_rows.cumulative()
+
+
+class _Buckets:
+    """A histogram with fixed bounds; two of them can be added, so they merge over workers."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def cumulative(self) -> tuple[list[tuple[str, float]], float]:
+        rows, total = [], 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows, self._sum
+
+
+class ServingCollector(Collector):
+    """Shows every model's series, and gauges that are read when the page is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._series: dict[tuple[str, str], ModelSeries] = {}
+        self._gauges: dict[tuple[str, str, str], Callable[[], float]] = {}
+
+    def series(self, model: str, version: str) -> ModelSeries:
+        """The series of a model's version, made when it is first asked for."""
+        with self._lock:
+            return self._series.setdefault((model, version), ModelSeries())
+
+    def set_gauge(self, name: str, model: str, version: str, read: Callable[[], float]) -> None:
+        """Shows `read()` as a gauge; the newest server with that model and version is the one that is read."""
+        with self._lock:
+            self._gauges[(name, model, version)] = read
+
+    def remove_gauge(self, name: str, model: str, version: str, read: Callable[[], float]) -> None:
+        """Stops showing a gauge, unless a newer server has taken its place."""
+        with self._lock:
+            if self._gauges.get((name, model, version)) == read:
+                del self._gauges[(name, model, version)]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the families of the page (called by prometheus_client for every scrape)."""
+        with self._lock:
+            series = dict(self._series)
+            gauges = dict(self._gauges)
+        shots = {key: one.snapshot() for key, one in series.items()}
+        for key, (name, text) in COUNTERS.items():
+            # prometheus_client names a counter "..._total"; Triton's dashboards ask for the plain name.
+            family = Metric(name, text, "unknown")
+            for (model, version), (counts, _) in shots.items():
+                value = counts.get(key, 0)
+                family.add_sample(
+                    name, {"model": model, "version": version}, value // 1000 if key.endswith("_ns") else value
+                )
+            yield family
+        failures = Metric(FAILURE_NAME, "Number of failed inference requests, by reason", "unknown")
+        for (model, version), (_, reasons) in shots.items():
+            for reason, value in reasons.items():
+                failures.add_sample(FAILURE_NAME, {"model": model, "version": version, "reason": reason}, value)
+        yield failures
+        duration = HistogramMetricFamily(
+            "cohortflow_inference_request_duration_seconds",
+            "Durations of successful requests",
+            labels=["model", "version"],
+        )
+        batch = HistogramMetricFamily(
+            "cohortflow_inference_batch_rows", "Rows of a batch, padding left out", labels=["model", "version"]
+        )
+        for (model, version), one in series.items():
+            for family_, (buckets, total) in zip((duration, batch), one.histograms(), strict=True):
+                family_.add_metric([model, version], buckets, total)
+        yield duration
+        yield batch
+        families: dict[str, GaugeMetricFamily] = {}
+        for (name, model, version), read in gauges.items():
+            if name not in families:
+                families[name] = GaugeMetricFamily(name, GAUGES[name], labels=["model", "version"])
+            families[name].add_metric([model, version], read())
+        yield from families.values()
+
+
+GAUGES: Mapping[str, str] = {
+    "nv_inference_pending_request_count": "Number of requests waiting for an instance",
+    "cohortflow_cache_bytes": "Bytes held by the row cache in memory",
+}
+
+SERVING = ServingCollector()
+"""The process's one collector; `register` puts it on a page."""
+
+
+def register(registry: CollectorRegistry = REGISTRY) -> None:
+    """Puts the model server's metrics on a registry's page; a second call changes nothing."""
+    try:
+        registry.register(SERVING)
+    except ValueError:
+        # Already registered: the names are taken by this very collector.
+        return

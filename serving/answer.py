@@ -1,0 +1,79 @@
+"""An answer that is not there yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from serving.errors import CancelledError, DeadlineExceededError, ServingError
+from serving.tensors import Tensors
+
+
+class Answer:
+    """The outputs of a submitted request, or its error: settled once, the first settlement counts."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._callbacks: list[Callable[[Answer], None]] = []
+        self._outputs: Tensors = {}
+        self._error: ServingError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether outputs or an error are there."""
+        return self._settled.is_set()
+
+    @property
+    def error(self) -> ServingError | None:
+        """The error of a settled answer, if it has one."""
+        return self._error
+
+    @property
+    def outputs(self) -> Tensors:
+        """The outputs of an answer settled without error."""
+        return self._outputs
+
+    def result(self, timeout_s: float | None = None) -> Tensors:
+        """Waits for the outputs: arrays [rows, *dims] by name.
+
+        Raises:
+            DeadlineExceededError: Not settled after `timeout_s` seconds; the request itself goes on.
+            ServingError: The request failed, was refused, timed out or was cancelled.
+        """
+        if not self._settled.wait(timeout_s):
+            raise DeadlineExceededError(f"{self.model}: no answer after {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+        return self._outputs
+
+    def cancel(self) -> bool:
+        """Gives the request up: what of it has not been executed never is. False when it was settled before."""
+        return self.settle(error=CancelledError(f"{self.model}: the request was cancelled"))
+
+    def expire(self) -> bool:
+        """Settles with "too late", as `cancel` does; called when the request's deadline passes."""
+        return self.settle(
+            error=DeadlineExceededError(f"{self.model}: the deadline passed before the answer was there")
+        )
+
+    def settle(self, outputs: Tensors | None = None, error: ServingError | None = None) -> bool:
+        """Sets outputs or error and runs the callbacks in this thread; False when the answer was settled before."""
+        with self._lock:
+            if self._settled.is_set():
+                return False
+            self._outputs, self._error = outputs or {}, error
+            self._settled.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+        return True
+
+    def add_done_callback(self, callback: Callable[[Answer], None]) -> None:
+        """Calls `callback(self)` once settled; at once when it already is. It must be quick and must not raise."""
+        with self._lock:
+            if not self._settled.is_set():
+                self._callbacks.append(callback)
+                return
+        callback(self)

@@ -1,0 +1,144 @@
+"""One version of a model, loaded: its instances, its batcher, what it did."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from serving.answer import Answer
+from serving.backends import find_backend
+from serving.backends.base import Backend, Device
+from serving.batcher import Batcher
+from serving.config import InstanceGroup, ModelConfig, complete
+from serving.deadlines import DeadlineWatch
+from serving.digest import execution_digest
+from serving.errors import ServingError
+from serving.instance import Instance
+from serving.repository import ModelFolder, files_sha256
+from serving.request import Call
+from serving.statistics import ModelStatistics
+
+
+class Served(ABC):
+    """What a server answers from: one version of a model or of an ensemble.
+
+    Attributes:
+        label: Its name and version, for messages.
+        digest: Everything its numbers depend on besides their inputs.
+    """
+
+    def __init__(self, name: str, version: int, config: ModelConfig, digest: str, clock_ns: Callable[[], int]) -> None:
+        self.name = name
+        self.version = version
+        self.config = config
+        self.digest = digest
+        self.label = f"model {name!r} version {version}"
+        self.statistics = ModelStatistics(name, str(version))
+        self._clock_ns = clock_ns
+
+    def submit(self, call: Call) -> Answer:
+        """Takes a call in; its request is counted once, whatever becomes of it.
+
+        Raises:
+            ServingError: The call was not taken.
+        """
+        return self._counted(call, self._begin)
+
+    def run(self, call: Call) -> Answer:
+        """As `submit`, but this thread may do the work and may come back with the answer settled."""
+        return self._counted(call, self._begin_here)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts its threads."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finishes what is in flight and stops."""
+
+    @abstractmethod
+    def _begin(self, call: Call) -> Answer:
+        """Takes a call in."""
+
+    def _begin_here(self, call: Call) -> Answer:
+        return self._begin(call)
+
+    def _counted(self, call: Call, begin: Callable[[Call], Answer]) -> Answer:
+        begun_ns = self._clock_ns()
+        try:
+            answer = begin(call)
+        except ServingError as error:
+            self.statistics.add_request(self._clock_ns() - begun_ns, error.reason)
+            raise
+        self.statistics.add(rows=call.rows)
+        answer.add_done_callback(
+            lambda done: self.statistics.add_request(
+                self._clock_ns() - begun_ns, done.error.reason if done.error else None
+            )
+        )
+        return answer
+
+
+class Model(Served):
+    """A model that a backend executes."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        version: int,
+        threads: int,
+        watch: DeadlineWatch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Loads the version; nothing runs before `start`.
+
+        Raises:
+            ModelLoadError: Configuration, files or devices are wrong or missing.
+        """
+        kind = find_backend(folder.backend, folder.name)
+        path = folder.version_path(version)
+        config = complete(folder.message, folder.backend, kind.signature(path, folder.message))
+        devices = [_devices(group, kind) for group in config.instance_groups]
+        numerics = [kind.numerics(config, device) for group in devices for device in group]
+        digest = execution_digest(config, files_sha256(path), kind.version(), numerics)
+        super().__init__(folder.name, version, config, digest, clock_ns)
+        self._backends: list[Backend] = []
+        instances = []
+        for group, group_devices in zip(config.instance_groups, devices, strict=True):
+            for device in group_devices:
+                backends = self._load(kind, path, device, group.count, threads)
+                instances += [
+                    Instance(self.label, config, backend, self.statistics, clock_ns=clock_ns) for backend in backends
+                ]
+        self._batcher = Batcher(self.label, config, instances, watch, clock_ns)
+
+    def _load(self, kind: type[Backend], path: Path, device: Device, count: int, threads: int) -> list[Backend]:
+        backends = []
+        for _ in range(1 if kind.is_shareable else count):
+            backend = kind()
+            backend.load(path, self.config, device, threads)
+            backends.append(backend)
+        self._backends += backends
+        return backends * count if kind.is_shareable else backends
+
+    def start(self) -> None:
+        """Starts a thread per instance."""
+        self._batcher.start()
+
+    def close(self) -> None:
+        """Finishes waiting requests, stops the threads and unloads."""
+        self._batcher.close()
+        for backend in self._backends:
+            backend.unload()
+
+    def _begin(self, call: Call) -> Answer:
+        return self._batcher.submit(call)
+
+
+def _devices(group: InstanceGroup, kind: type[Backend]) -> list[Device]:
+    """Where the instances of a group run (Source: Triton, "Instance Groups": `count` instances on each device)."""
+    if group.kind == "gpu" or (group.kind == "auto" and (group.gpus or kind.has_gpu())):
+        return [Device("gpu", index) for index in group.gpus or (0,)]
+    return [Device("cpu")]

@@ -1,0 +1,105 @@
+"""A model repository: ``<repository>/<model>/config.pbtxt`` and ``<model>/<version>/<file>``."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving.config import ENSEMBLE, backend_name, read_config
+from serving.errors import ModelLoadError, NotFoundError
+
+_VERSION = re.compile(r"[1-9][0-9]*")
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model as it lies in the repository: its parsed configuration and the versions its policy serves."""
+
+    name: str
+    path: Path
+    message: Any
+    backend: str
+    versions: tuple[int, ...]
+
+    def version_path(self, version: int) -> Path:
+        """The folder of a version."""
+        return self.path / str(version)
+
+
+def list_models(repository: Path) -> list[str]:
+    """Names of the models in a repository, sorted; hidden folders and loose files are no models.
+
+    Raises:
+        ModelLoadError: The repository is not a folder.
+    """
+    if not repository.is_dir():
+        raise ModelLoadError(
+            f"{repository}: not a folder; a model repository holds <model>/config.pbtxt and <model>/<version>/"
+        )
+    return sorted(entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def read_model(repository: Path, name: str) -> ModelFolder:
+    """Reads a model's configuration and finds the versions to serve.
+
+    Raises:
+        NotFoundError: The repository has no such model.
+        ModelLoadError: Its configuration is wrong, or no version is there that its policy asks for.
+    """
+    names = list_models(repository)
+    if name not in names:
+        raise NotFoundError(f"no model {name!r} in {repository}; it has {', '.join(names) or 'none'}")
+    path = repository / name
+    message = read_config(path)
+    found = sorted(int(entry.name) for entry in path.iterdir() if entry.is_dir() and _VERSION.fullmatch(entry.name))
+    files = version_files(path / str(found[-1])) if found else []
+    backend = backend_name(message, files)
+    if backend == ENSEMBLE and not found:
+        # An ensemble's version folder is empty, and version control keeps no empty folders.
+        found = [1]
+    return ModelFolder(name, path, message, backend, _apply_policy(message, found))
+
+
+def version_files(folder: Path) -> list[str]:
+    """Paths of a version's files relative to its folder, with ``/``, sorted; hidden files are none of the model's."""
+    if not folder.is_dir():
+        return []
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
+
+
+def files_sha256(folder: Path) -> dict[str, str]:
+    """Digests every file of a version: relative path to 64 hex digits."""
+    digests = {}
+    for name in version_files(folder):
+        digest = hashlib.sha256()
+        with open(folder / name, "rb") as handle:
+            while block := handle.read(_READ_BYTES):
+                digest.update(block)
+        digests[name] = digest.hexdigest()
+    return digests
+
+
+def _apply_policy(message: Any, found: Sequence[int]) -> tuple[int, ...]:
+    """The versions that version_policy serves, rising; the default is the latest (Source: Triton, "Version Policy")."""
+    if not found:
+        raise ModelLoadError(f"model {message.name!r}: has no version folder (a positive whole number, such as 1)")
+    kind = message.version_policy.WhichOneof("policy_choice")
+    if kind == "all":
+        return tuple(found)
+    if kind == "specific":
+        wanted = sorted(set(message.version_policy.specific.versions))
+        absent = [version for version in wanted if version not in found]
+        if absent or not wanted:
+            raise ModelLoadError(
+                f"model {message.name!r}: version_policy.specific asks for {wanted}, the folder has {list(found)}",
+                field="version_policy",
+            )
+        return tuple(wanted)
+    count = message.version_policy.latest.num_versions or 1
+    return tuple(found[-count:])

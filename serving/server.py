@@ -1,0 +1,283 @@
+"""The model server: a repository's models, answered in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from monitoring import metrics
+from serving.answer import Answer
+from serving.config import ENSEMBLE
+from serving.deadlines import DeadlineWatch
+from serving.ensemble import Ensemble
+from serving.errors import ModelLoadError, NotFoundError, ServingError, UnavailableError
+from serving.model import Model, Served
+from serving.repository import ModelFolder, list_models, read_model
+from serving.request import Call
+from serving.tensors import VARIABLE, Tensors, TensorSpec, check_inputs, select_outputs
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a client needs to know of a model; `dims` of its tensors are without the batch dimension."""
+
+    name: str
+    versions: tuple[int, ...]
+    backend: str
+    max_batch_size: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class ModelServer:
+    """Serves the models of a repository to the threads of this process.
+
+    Use it as a context manager, or call `start` and `close`. Every method may be called from any thread.
+
+    Args:
+        repository: Folder of models in Triton's layout.
+        threads: CPU threads each execution may use.
+        models: Names of the models to load, with the steps of those that are ensembles; None loads all.
+        clock_ns: A clock in nanoseconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        repository: Path,
+        *,
+        threads: int = 1,
+        models: Sequence[str] | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._repository = Path(repository)
+        self._threads = threads
+        self._wanted = models
+        self._clock_ns = clock_ns
+        self._watch = DeadlineWatch(clock_ns)
+        self._models: dict[str, dict[int, Served]] = {}
+        self._is_running = False
+
+    def start(self) -> None:
+        """Loads every wanted model and starts serving.
+
+        Raises:
+            ModelLoadError: A model cannot be served; nothing stays loaded.
+            NotFoundError: A wanted model is not in the repository.
+        """
+        metrics.register()
+        self._watch.start()
+        try:
+            for name in list_models(self._repository) if self._wanted is None else self._wanted:
+                self._load(name, ())
+        except BaseException:
+            self.close()
+            raise
+        self._is_running = True
+
+    def close(self) -> None:
+        """Takes no more requests, finishes those in flight, and stops; a second call does nothing."""
+        self._is_running = False
+        for versions in self._models.values():
+            for model in versions.values():
+                model.close()
+        self._models = {}
+        self._watch.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        version: int | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout_us: int = 0,
+        deadline_s: float | None = None,
+    ) -> Tensors:
+        """Computes a model's outputs for any number of rows, and waits for them.
+
+        Args:
+            model: Its name.
+            inputs: Every input by name, [rows, *dims] ([*dims] for a model with max_batch_size 0), with exactly the
+                model's types. They must not change while this call waits.
+            version: A version; None: the highest that is served.
+            outputs: Names of the outputs wanted; None: all.
+            priority: Priority level from 1 (highest); 0: the model's default.
+            timeout_us: Longest time in the queue, where the model's queue policy allows an override; 0: the policy's.
+            deadline_s: Seconds after which the request is given up; None: never.
+
+        Returns:
+            Arrays [rows, *dims] by name, in the rows' order.
+
+        Raises:
+            NotFoundError: No such model or version.
+            InvalidArgumentError: Inputs, outputs or priority do not fit the model.
+            UnavailableError: A queue is full, or the server is not running.
+            DeadlineExceededError: The deadline, or the queue policy's timeout, passed.
+            ExecutionError: The backend failed, or gave NaN or something else than its configuration says.
+        """
+        served = self._find(model, version)
+        names = select_outputs(served.label, served.config.outputs, outputs)
+        call = self._call(served, inputs, names, priority, timeout_us, deadline_s)
+        if not call.rows:
+            return _no_rows(served, names)
+        result = served.run(call).result()
+        return result if served.config.is_batched else {name: array[0] for name, array in result.items()}
+
+    def submit(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        version: int | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        priority: int = 0,
+        timeout_us: int = 0,
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """As `infer`, without waiting: the answer's `result` waits, its `cancel` gives the request up.
+
+        The answer's arrays are always [rows, *dims]; rows must not be 0.
+        """
+        served = self._find(model, version)
+        names = select_outputs(served.label, served.config.outputs, outputs)
+        return served.submit(self._call(served, inputs, names, priority, timeout_us, deadline_s))
+
+    def digest(self, model: str, version: int | None = None) -> str:
+        """The execution digest of a model: SHA-256 (hex) of everything its numbers depend on besides their inputs.
+
+        Raises:
+            NotFoundError: No such model or version.
+        """
+        return self._find(model, version).digest
+
+    def version(self, model: str) -> int:
+        """The version that answers a request which names none.
+
+        Raises:
+            NotFoundError: No such model.
+        """
+        return self._find(model, None).version
+
+    def metadata(self, model: str, version: int | None = None) -> ModelMetadata:
+        """Versions, tensors and limits of a model.
+
+        Raises:
+            NotFoundError: No such model or version.
+        """
+        config = self._find(model, version).config
+        return ModelMetadata(
+            model,
+            tuple(sorted(self._models[model])),
+            config.backend,
+            config.max_batch_size,
+            config.inputs,
+            config.outputs,
+        )
+
+    def ready(self, model: str | None = None, version: int | None = None) -> bool:
+        """Whether the server, or one model of it, answers requests."""
+        if model is None:
+            return self._is_running
+        try:
+            self._find(model, version)
+        except ServingError:
+            return False
+        return True
+
+    def statistics(self) -> dict[str, dict[str, Any]]:
+        """What each model did since `start`, over its versions: see `ModelStatistics.snapshot` for the names."""
+        totals: dict[str, dict[str, Any]] = {}
+        for name, versions in self._models.items():
+            total: dict[str, Any] = {}
+            for model in versions.values():
+                _add(total, model.statistics.snapshot())
+            totals[name] = total
+        return totals
+
+    def _load(self, name: str, path: tuple[str, ...]) -> None:
+        """Loads a model and before it the steps it is made of; `path` are the ensembles that asked for it."""
+        if name in self._models:
+            return
+        if name in path:
+            raise ModelLoadError(
+                f"ensemble {name!r} contains itself: {' -> '.join([*path, name])}", field="ensemble_scheduling"
+            )
+        folder = read_model(self._repository, name)
+        if folder.backend == ENSEMBLE:
+            for step in folder.message.ensemble_scheduling.step:
+                try:
+                    self._load(step.model_name, (*path, name))
+                except NotFoundError as error:
+                    raise ModelLoadError(f"ensemble {name!r}: {error.message}", field="ensemble_scheduling") from error
+        loaded: dict[int, Served] = {}
+        for version in folder.versions:
+            loaded[version] = self._make(folder, version)
+            loaded[version].start()
+        self._models[name] = loaded
+
+    def _make(self, folder: ModelFolder, version: int) -> Served:
+        if folder.backend == ENSEMBLE:
+            return Ensemble(folder, version, self._find_loaded, self._clock_ns)
+        return Model(folder, version, self._threads, self._watch, self._clock_ns)
+
+    def _find(self, name: str, version: int | None) -> Served:
+        if not self._is_running:
+            raise UnavailableError("the model server is not running: start() it, or use it as a context manager")
+        return self._find_loaded(name, version)
+
+    def _find_loaded(self, name: str, version: int | None) -> Served:
+        versions = self._models.get(name)
+        if versions is None:
+            raise NotFoundError(f"no model {name!r} is served; there are {', '.join(sorted(self._models)) or 'none'}")
+        if version is None:
+            version = max(versions)
+        if version not in versions:
+            raise NotFoundError(
+                f"model {name!r} has no version {version} served; there are {', '.join(map(str, sorted(versions)))}"
+            )
+        return versions[version]
+
+    def _call(
+        self,
+        served: Served,
+        inputs: Mapping[str, Any],
+        outputs: tuple[str, ...],
+        priority: int,
+        timeout_us: int,
+        deadline_s: float | None,
+    ) -> Call:
+        arrays, rows = check_inputs(served.label, served.config.inputs, inputs, batched=served.config.is_batched)
+        deadline_ns = None if deadline_s is None else self._clock_ns() + int(deadline_s * 1e9)
+        return Call(arrays, rows, outputs, priority, timeout_us, deadline_ns)
+
+
+def _no_rows(served: Served, names: tuple[str, ...]) -> Tensors:
+    return {
+        spec.name: np.empty((0, *(0 if dim == VARIABLE else dim for dim in spec.dims)), spec.dtype)
+        for spec in served.config.outputs
+        if spec.name in names
+    }
+
+
+def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict):
+            _add(total.setdefault(key, {}), value)
+        else:
+            total[key] = total.get(key, 0) + value
