@@ -175,7 +175,10 @@ def side_by_side(
 
 
 def _differ(left: StatedContig | None, right: StatedContig | None) -> bool:
-    return left is not None and right is not None and (_lengths_differ(left, right) or _m5_differ(left, right))
+    """Whether two contigs of one name are other sequences; contigs without a partner share a line by chance."""
+    if left is None or right is None or plain_name(left.name) != plain_name(right.name):
+        return False
+    return _lengths_differ(left, right) or _m5_differ(left, right)
 
 
 def _lengths_differ(left: StatedContig, right: StatedContig) -> bool:
@@ -191,6 +194,6 @@ def _cell(contig: StatedContig | None, other: StatedContig | None) -> str:
     if contig is None:
         return "-"
     text = f"{contig.name}  {'length not stated' if contig.length_bp is None else f'{contig.length_bp:,} bp'}"
-    if other is not None and not _lengths_differ(contig, other) and _m5_differ(contig, other):
+    if other is not None and _differ(contig, other) and not _lengths_differ(contig, other):
         text += f"  M5 {contig.md5}"
     return text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tasks.errors import RegionsError
 
-_REGION = re.compile(r"^(?P<contig>.+?)(?::(?P<first>[0-9,]+)(?:-(?P<last>[0-9,]+))?)?$")
+_REGION = re.compile(r"^(?P<contig>.+?)(?::(?P<first>[0-9][0-9,]*)(?:-(?P<last>[0-9][0-9,]*))?)?$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
