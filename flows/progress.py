@@ -11,8 +11,6 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-ARTIFACT_EVERY_S = 2.0
-
 
 class RunProgress:
     """Counts what is done, stage by stage; safe to use from many threads.
@@ -20,7 +18,7 @@ class RunProgress:
     On a terminal each stage is a bar; elsewhere each stage is one line when it ends.
     """
 
-    def __init__(self, console: Console, *, visible: bool) -> None:
+    def __init__(self, console: Console, *, visible: bool, artifact_every_s: float = 2.0) -> None:
         self._console = console
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -37,7 +35,8 @@ class RunProgress:
         self._num_total: dict[str, int] = {}
         self._began: dict[str, float] = {}
         self._artifact: UUID | None = None
-        self._artifact_at = 0.0
+        self._artifact_every_s = artifact_every_s
+        self._artifact_at = time.monotonic()
         self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> RunProgress:
@@ -69,7 +68,7 @@ class RunProgress:
                 self.seconds[stage] = round(time.monotonic() - self._began[stage], 3)
                 if self._lines:
                     self._console.print(f"{stage}: {done} done in {self.seconds[stage]:.1f} s")
-            due = time.monotonic() - self._artifact_at > ARTIFACT_EVERY_S
+            due = time.monotonic() - self._artifact_at >= self._artifact_every_s
             if due:
                 self._artifact_at = time.monotonic()
         if due:

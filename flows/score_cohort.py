@@ -15,7 +15,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
-from tasks.manifest import make_manifest
 from tasks.report import write_report
 
 from flows.parameters import CohortParameters, Execution
@@ -27,6 +26,7 @@ from tasks.cluster import open_cluster
 from tasks.errors import BalanceError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
+from tasks.manifest import make_manifest
 from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, check_resumable, digest_files, read_plan
