@@ -1,23 +1,19 @@
-"""The caller: a small network that tells how many copies of a candidate allele a sample carries, and its training."""
+"""Training of the caller: fitted on simulated individuals, calibrated on others, measured on either."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from tasks.evidence import NAMES
-from tasks.files import whole_file
-from tasks.pileup import CHANNELS, WIDTH_BP
 from tasks.training.caller_examples import CallExamples
+from tasks.training.caller_network import Caller
 
-EMBEDDING_CHANNELS = 8
-_CLIP = 6.0
 _BATCH_ROWS = 256
 _LEARNING_RATE = 2e-3
 _WEIGHT_DECAY = 1e-4
@@ -30,69 +26,6 @@ _TEMPERATURES = np.linspace(0.6, 2.5, 39)
 
 Embed = Callable[[np.ndarray], np.ndarray]
 """Embeds reference windows: uint8 [n, WINDOW_BP] to float32 [n, E]."""
-
-
-class Caller(nn.Module):
-    """Embedding, pileup and evidence of an allele to the probabilities of 0, 1 and 2 copies.
-
-    Args:
-        embedding_size: E, length of the embedder's vector.
-        mean: float32 [columns], the training set's mean evidence.
-        scale: float32 [columns], its standard deviation.
-    """
-
-    mean: Tensor
-    scale: Tensor
-    calibration: Tensor
-
-    def __init__(self, embedding_size: int, mean: np.ndarray, scale: np.ndarray) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.from_numpy(mean))
-        self.register_buffer("scale", torch.from_numpy(scale))
-        # Per kind (SNV, insertion or deletion): temperature, and what is added to the score of no copy.
-        self.register_buffer("calibration", torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
-        self.first = nn.Conv1d(len(CHANNELS), 24, 5, padding=2)
-        self.second = nn.Conv1d(24, 24, 5, stride=2)
-        self.third = nn.Conv1d(24, 16, 5, stride=2)
-        width = ((WIDTH_BP - 5) // 2 + 1 - 5) // 2 + 1
-        self.pileup = nn.Linear(16 * width, 32)
-        self.evidence = nn.Linear(len(NAMES), 64)
-        self.embedding = nn.Linear(embedding_size, EMBEDDING_CHANNELS)
-        self.hidden = nn.Linear(32 + 64 + EMBEDDING_CHANNELS, 64)
-        self.deeper = nn.Linear(64, 64)
-        self.score = nn.Linear(64, 3)
-        self.dropout = nn.Dropout(0.1)
-
-    def scores(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
-        """Unnormalised log-probabilities, float32 [n, 3].
-
-        Args:
-            embedding: float32 [n, E].
-            pileup: uint8 [n, WIDTH_BP, channels].
-            evidence: float32 [n, columns].
-        """
-        seen = (pileup.to(torch.float32) / 255.0).transpose(1, 2)
-        for layer in (self.first, self.second, self.third):
-            seen = functional.relu(layer(seen))
-        weighed = ((evidence - self.mean) / self.scale).clamp(-_CLIP, _CLIP)
-        joined = torch.cat(
-            (
-                self.dropout(functional.relu(self.pileup(seen.flatten(1)))),
-                functional.relu(self.evidence(weighed)),
-                self.dropout(functional.relu(self.embedding(embedding))),
-            ),
-            dim=1,
-        )
-        hidden = self.dropout(functional.relu(self.hidden(joined)))
-        score: Tensor = self.score(functional.relu(self.deeper(hidden)))
-        return score
-
-    def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
-        """Probabilities of 0, 1 and 2 copies, float32 [n, 3], calibrated by kind of allele."""
-        is_snv = evidence[:, NAMES.index("is_snv")].unsqueeze(1)
-        kind = is_snv * self.calibration[0] + (1.0 - is_snv) * self.calibration[1]
-        score = self.scores(embedding, pileup, evidence) / kind[:, :1]
-        return torch.softmax(torch.cat((score[:, :1] + kind[:, 1:], score[:, 1:]), dim=1), dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +72,7 @@ def train_caller(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=num_steps)
     for _ in range(num_epochs):
         model.train()
-        for rows in torch.randperm(len(copies), generator=generator).split(_BATCH_ROWS):
+        for rows in torch.randperm(len(copies), generator=generator).split(_BATCH_ROWS):  # type: ignore[no-untyped-call]
             embedding, pileup, evidence = (tensor[rows] for tensor in inputs)
             # Aligners and base callers differ in what their numbers mean: no column may be read too finely.
             evidence = evidence + noise * torch.randn(evidence.shape, generator=generator)
@@ -161,29 +94,6 @@ def measure(model: Caller, examples: CallExamples, embed: Embed, *, snv: bool) -
         probability = model(*_tensors(examples, embed)).numpy()
     rows = examples.is_snv == snv
     return _quality(probability[rows], examples.copies[rows], int(examples.num_missed[:, 0 if snv else 1].sum()))
-
-
-def export_caller(model: Caller, path: Path) -> None:
-    """Writes the network as ONNX: embedding, pileup, evidence to genotype, any number of rows."""
-    embedding_size = model.embedding.in_features
-    example = (
-        torch.zeros(2, embedding_size),
-        torch.zeros(2, WIDTH_BP, len(CHANNELS), dtype=torch.uint8),
-        torch.zeros(2, len(NAMES)),
-    )
-    rows = torch.export.Dim("rows", min=1)
-    program = torch.onnx.export(
-        model,
-        example,
-        input_names=["embedding", "pileup", "evidence"],
-        output_names=["genotype"],
-        dynamic_shapes=({0: rows}, {0: rows}, {0: rows}),
-        dynamo=True,
-        verbose=False,
-    )
-    assert program is not None, "dynamo=True returns a program"
-    with whole_file(path) as aside:
-        program.save(str(aside), external_data=False)
 
 
 def _tensors(examples: CallExamples, embed: Embed) -> tuple[Tensor, Tensor, Tensor]:

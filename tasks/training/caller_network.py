@@ -1,0 +1,174 @@
+"""The caller: a small network that tells how many copies of a candidate allele a sample carries.
+
+A row's answer does not depend on its batch: only convolutions within a row and products with weights act on rows, and
+the graph adds one empty row to every batch, because onnxruntime multiplies a lone row in another order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.evidence import NAMES
+from tasks.pileup import CHANNELS, WIDTH_BP
+from tasks.training.graphs import build_model
+
+EMBEDDING_CHANNELS = 8
+_CLIP = 6.0
+_IS_SNV = NAMES.index("is_snv")
+_NUM_CHANNELS = len(CHANNELS)
+_LINEAR = ("pileup", "evidence", "embedding", "hidden", "deeper", "score")
+_CONVOLUTIONS = ("first", "second", "third")
+
+
+def _graph(embedding_size: int) -> str:
+    return f"""
+caller (float[N, {embedding_size}] embedding, uint8[N, {WIDTH_BP}, {_NUM_CHANNELS}] pileup,
+        float[N, {len(NAMES)}] evidence) => (float[N, 3] genotype) {{
+  zero = Constant <value = int64[1] {{0}}> ()
+  one = Constant <value = int64[1] {{1}}> ()
+  last = Constant <value = int64[1] {{-1}}> ()
+  column_pads = Constant <value = int64[4] {{0, 0, 1, 0}}> ()
+  full = Constant <value = float {{255.0}}> ()
+  counted = Cast <to = 1> (pileup)
+  shares = Div (counted, full)
+  channels = Transpose <perm = [0, 2, 1]> (shares)
+  first_sum = Conv <pads = [2, 2]> (channels, first_weight, first_bias)
+  first = Relu (first_sum)
+  second_sum = Conv <strides = [2]> (first, second_weight, second_bias)
+  second = Relu (second_sum)
+  third_sum = Conv <strides = [2]> (second, third_weight, third_bias)
+  third = Relu (third_sum)
+  seen = Flatten <axis = 1> (third)
+  seen_rows = Pad (seen, column_pads)
+  pileup_product = MatMul (seen_rows, pileup_weight)
+  pileup_sum = Add (pileup_product, pileup_bias)
+  pileup_part = Relu (pileup_sum)
+
+  evidence_rows = Pad (evidence, column_pads)
+  centred = Sub (evidence_rows, mean)
+  scaled = Div (centred, scale)
+  lowest = Constant <value = float {{-{_CLIP}}}> ()
+  highest = Constant <value = float {{{_CLIP}}}> ()
+  weighed = Clip (scaled, lowest, highest)
+  evidence_product = MatMul (weighed, evidence_weight)
+  evidence_sum = Add (evidence_product, evidence_bias)
+  evidence_part = Relu (evidence_sum)
+
+  embedding_rows = Pad (embedding, column_pads)
+  embedding_product = MatMul (embedding_rows, embedding_weight)
+  embedding_sum = Add (embedding_product, embedding_bias)
+  embedding_part = Relu (embedding_sum)
+
+  joined = Concat <axis = 1> (pileup_part, evidence_part, embedding_part)
+  hidden_product = MatMul (joined, hidden_weight)
+  hidden_sum = Add (hidden_product, hidden_bias)
+  hidden = Relu (hidden_sum)
+  deeper_product = MatMul (hidden, deeper_weight)
+  deeper_sum = Add (deeper_product, deeper_bias)
+  deeper = Relu (deeper_sum)
+  score_product = MatMul (deeper, score_weight)
+  score = Add (score_product, score_bias)
+
+  snv_column = Constant <value = int64[1] {{{_IS_SNV}}}> ()
+  snv_end = Constant <value = int64[1] {{{_IS_SNV + 1}}}> ()
+  is_snv = Slice (evidence_rows, snv_column, snv_end, one)
+  unit = Constant <value = float {{1.0}}> ()
+  is_indel = Sub (unit, is_snv)
+  snv_kind = Mul (is_snv, snv_calibration)
+  indel_kind = Mul (is_indel, indel_calibration)
+  kind = Add (snv_kind, indel_kind)
+  kind_parts = Constant <value = int64[2] {{1, 3}}> ()
+  temperature, shift = Split <axis = 1> (kind, kind_parts)
+  cooled = Div (score, temperature)
+  shifted = Add (cooled, shift)
+  all_genotype = Softmax <axis = 1> (shifted)
+  genotype = Slice (all_genotype, zero, last, zero)
+}}
+"""
+
+
+class Caller(nn.Module):
+    """Embedding, pileup and evidence of an allele to the probabilities of 0, 1 and 2 copies.
+
+    Args:
+        embedding_size: E, length of the embedder's vector.
+        mean: float32 [columns], the training set's mean evidence.
+        scale: float32 [columns], its standard deviation.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    calibration: Tensor
+
+    def __init__(self, embedding_size: int, mean: np.ndarray, scale: np.ndarray) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean))
+        self.register_buffer("scale", torch.from_numpy(scale))
+        # Per kind (SNV, insertion or deletion): temperature, and what is added to the score of no copy.
+        self.register_buffer("calibration", torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        self.first = nn.Conv1d(len(CHANNELS), 24, 5, padding=2)
+        self.second = nn.Conv1d(24, 24, 5, stride=2)
+        self.third = nn.Conv1d(24, 16, 5, stride=2)
+        width = ((WIDTH_BP - 5) // 2 + 1 - 5) // 2 + 1
+        self.pileup = nn.Linear(16 * width, 32)
+        self.evidence = nn.Linear(len(NAMES), 64)
+        self.embedding = nn.Linear(embedding_size, EMBEDDING_CHANNELS)
+        self.hidden = nn.Linear(32 + 64 + EMBEDDING_CHANNELS, 64)
+        self.deeper = nn.Linear(64, 64)
+        self.score = nn.Linear(64, 3)
+        self.dropout = nn.Dropout(0.1)
+
+    def scores(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
+        """Unnormalised log-probabilities, float32 [n, 3].
+
+        Args:
+            embedding: float32 [n, E].
+            pileup: uint8 [n, WIDTH_BP, channels].
+            evidence: float32 [n, columns].
+        """
+        seen = (pileup.to(torch.float32) / 255.0).transpose(1, 2)
+        for layer in (self.first, self.second, self.third):
+            seen = functional.relu(layer(seen))
+        weighed = ((evidence - self.mean) / self.scale).clamp(-_CLIP, _CLIP)
+        joined = torch.cat(
+            (
+                self.dropout(functional.relu(self.pileup(seen.flatten(1)))),
+                functional.relu(self.evidence(weighed)),
+                self.dropout(functional.relu(self.embedding(embedding))),
+            ),
+            dim=1,
+        )
+        hidden = self.dropout(functional.relu(self.hidden(joined)))
+        score: Tensor = self.score(functional.relu(self.deeper(hidden)))
+        return score
+
+    def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
+        """Probabilities of 0, 1 and 2 copies, float32 [n, 3], calibrated by kind of allele."""
+        is_snv = evidence[:, NAMES.index("is_snv")].unsqueeze(1)
+        kind = is_snv * self.calibration[0] + (1.0 - is_snv) * self.calibration[1]
+        score = self.scores(embedding, pileup, evidence) / kind[:, :1]
+        return torch.softmax(torch.cat((score[:, :1] + kind[:, 1:], score[:, 1:]), dim=1), dim=1)
+
+
+@torch.no_grad()
+def caller_onnx(model: Caller) -> bytes:
+    """The ONNX file of a trained caller: embedding, pileup, evidence -> genotype."""
+    calibration = model.calibration.numpy()
+    # Temperature, then what is added to the scores of 0, 1 and 2 copies.
+    rows = np.concatenate((calibration, np.zeros((2, 2), np.float32)), axis=1)
+    weights = {
+        "mean": model.mean.numpy(),
+        "scale": model.scale.numpy(),
+        "snv_calibration": rows[0],
+        "indel_calibration": rows[1],
+    }
+    for name in _CONVOLUTIONS:
+        layer = getattr(model, name)
+        weights |= {f"{name}_weight": layer.weight.numpy(), f"{name}_bias": layer.bias.numpy()}
+    for name in _LINEAR:
+        layer = getattr(model, name)
+        weights |= {f"{name}_weight": layer.weight.numpy().T, f"{name}_bias": layer.bias.numpy()}
+    return build_model(_graph(model.embedding.in_features), weights)
