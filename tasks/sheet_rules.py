@@ -187,14 +187,17 @@ def check_patients(rows: list[SheetRow], faults: Faults) -> None:
 
 def check_ids(units: list[tuple[str, list[SheetRow]]], faults: Faults) -> None:
     """No two outputs may have one file name, on file systems that fold letter case either."""
-    seen: dict[str, tuple[str, int]] = {}
+    seen: dict[str, tuple[str, SheetRow]] = {}
     for unit_id, rows in units:
-        other = seen.setdefault(unit_id.lower(), (unit_id, rows[0].line))
-        if other != (unit_id, rows[0].line):
-            message = f"gives the same file names as {other[0]} on line {other[1]}"
-            if other[0] != unit_id:
-                message += "; letter case alone does not tell them apart everywhere"
-            faults.add(rows[0].line, "sample", unit_id, message)
+        row = rows[0]
+        other_id, other = seen.setdefault(unit_id.lower(), (unit_id, row))
+        said_already = other_id == unit_id and other.values["sample"] == row.values["sample"]
+        if other is row or said_already:
+            continue
+        message = f"gives the same file names as {other_id} on line {other.line}"
+        if other_id != unit_id:
+            message += "; letter case alone does not tell them apart everywhere"
+        faults.add(row.line, "sample", unit_id, message)
 
 
 def kind_of(row: SheetRow) -> Kind | None:
