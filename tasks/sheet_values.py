@@ -111,8 +111,9 @@ def path_fault(column: str, value: str, folder: Path) -> str | None:
 
 
 def sheet_path(value: str, folder: Path) -> Path:
-    """The absolute path of a sheet's value; symbolic links stay as they are."""
-    return Path(os.path.abspath(folder / value))
+    """The absolute path of a sheet's value; symbolic links stay as they are, but those that ``..`` leads back over."""
+    path = Path(os.path.abspath(folder)) / value
+    return Path(os.path.realpath(path.parent)) / path.name if ".." in path.parts else path
 
 
 def _column_of(value: str) -> str | None:

@@ -89,7 +89,7 @@ WRITINGS = {
     "quotes": b'"sample","vcf"\n"S","a.vcf"\n',
     "spaces around quotes": b'"sample" , "vcf"\n "S" , "a.vcf" \n',
     "letter case": b"SAMPLE,Vcf\nS,a.vcf\n",
-    "./": b"sample,vcf\nS,./my data/../a.vcf\n",
+    "./": b"sample,vcf\nS,././a.vcf\n",
 }
 
 
@@ -111,6 +111,11 @@ def test_paths(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
     monkeypatch.chdir(folder)
     os.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert one(folder, "sample,vcf\nS,a.vcf\n").paths == (folder / "a.vcf",)
+    (folder / "my data" / "deep").mkdir()
+    (folder / "linked deep").symlink_to(folder / "my data" / "deep")
+    for dotted in ("my data/../a.vcf", "linked deep/../a.vcf"):
+        expected = (folder / dotted).resolve()
+        assert one(folder, f"sample,vcf\nS,{dotted}\n").paths[0].resolve() == expected
     os.chdir(folder)
     assert read_sheet(Path("sheet.csv")).samples[0].paths == (folder / "a.vcf",)
 
@@ -270,8 +275,8 @@ def test_every_fault_comes_in_one_answer(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "sample_id",
-    ["a b", "a/b", "../x", ".a", "-a", "a.", "a\\b", "a:b", "a*", "ä", "a'b", "CON", "nul.x", "a" * 129, "..", "#a", "~a",
-     "$HOME", "a\u200bb", "a\u202eb", "@a", "%41"],
+    ["a b", "a/b", "../x", ".a", "-a", "a.", "a\\b", "a:b", "a*", "ä", "a'b", "CON", "nul.x", "a" * 129, "..", "#a",
+     "~a", "$HOME", "a\u200bb", "a\u202eb", "@a", "%41"],
 )  # fmt: skip
 def test_ids_unsafe_as_file_names_are_refused(folder: Path, sample_id: str) -> None:
     (fault,) = faults(folder, f"sample,vcf\n{sample_id},a.vcf\n")
