@@ -116,6 +116,7 @@ def test_paths(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
     for dotted in ("my data/../a.vcf", "linked deep/../a.vcf"):
         expected = (folder / dotted).resolve()
         assert one(folder, f"sample,vcf\nS,{dotted}\n").paths[0].resolve() == expected
+    read(folder, "sample,vcf\nS,a.vcf\n")
     os.chdir(folder)
     assert read_sheet(Path("sheet.csv")).samples[0].paths == (folder / "a.vcf",)
 
