@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +34,15 @@ def write_fasta(path: Path, genome: Genome) -> None:
 
 
 def write_vcf(
-    path: Path, genome: Genome, alleles: Alleles, samples: Sequence[str], carried: npt.NDArray[np.bool_]
+    path: Path,
+    genome: Genome,
+    alleles: Alleles,
+    samples: Sequence[str],
+    carried: npt.NDArray[np.bool_],
+    *,
+    joined: bool = False,
 ) -> None:
-    """Writes phased genotypes, one record an allele, sorted; alleles that no sample carries are left out.
+    """Writes phased genotypes, sorted; alleles that no sample carries are left out.
 
     Args:
         path: The VCF; bgzip when the name ends in ``.gz``.
@@ -43,15 +50,24 @@ def write_vcf(
         alleles: n alleles in reference order.
         samples: m sample names.
         carried: bool [n, m, 2], the haplotypes that carry each allele.
+        joined: Whether neighbouring alleles of one place and REF share a record; else each has its own.
     """
     lines = ["##fileformat=VCFv4.3", '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype">']
     contigs = zip(genome.names, genome.tokens, strict=True)
     lines += [f"##contig=<ID={name},length={len(tokens)}>" for name, tokens in contigs]
     lines.append("\t".join(["#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO", "FORMAT", *samples]))
-    for row in np.flatnonzero(carried.any(axis=(1, 2))):
-        place = (genome.names[alleles.contig[row]], str(to_position(int(alleles.start[row]))))
-        genotypes = [f"{int(first)}|{int(second)}" for first, second in carried[row]]
-        lines.append("\t".join([*place, ".", alleles.ref[row], alleles.alt[row], ".", "PASS", ".", "GT", *genotypes]))
+    rows = map(int, np.flatnonzero(carried.any(axis=(1, 2))))
+    for _, group in groupby(
+        rows, key=lambda row: (alleles.contig[row], alleles.start[row], alleles.ref[row], None if joined else row)
+    ):
+        together = list(group)
+        first = together[0]
+        alts = ",".join(alleles.alt[row] for row in together)
+        place = (genome.names[alleles.contig[first]], str(to_position(int(alleles.start[first]))))
+        # Alleles of a site exclude each other, so the sum of their numbers is the number of the one carried.
+        numbers = np.einsum("a,amh->mh", np.arange(1, len(together) + 1), carried[together])
+        genotypes = [f"{left}|{right}" for left, right in numbers]
+        lines.append("\t".join([*place, ".", alleles.ref[first], alts, ".", "PASS", ".", "GT", *genotypes]))
     write_text(path, ("\n".join(lines) + "\n").encode())
 
 
