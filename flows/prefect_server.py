@@ -67,13 +67,14 @@ def prefect_api() -> Iterator[str]:
         ServerError: The private server ended or was not healthy in time.
     """
     os.environ.update(_CLIENT)
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    # What goes wrong is told by the command line, once, in its own words.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     given = os.environ.get("PREFECT_API_URL")
     if given:
         yield given
         return
     folder = make_folder(home() / "prefect")
-    os.environ["PREFECT_HOME"] = str(folder)
+    os.environ.update({"PREFECT_HOME": str(folder), "PREFECT_LOGGING_TO_API_ENABLED": "false"})
     lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     url, process = _start(folder)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.alignment_file import check_alignment
 from tasks.annotating import annotate_variants
-from tasks.calling import call_shard, finish_calls, plan_call_shards
+from tasks.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.errors import BalanceError, ModelDataError
 from tasks.files import make_folder, read_json, write_json
 from tasks.folder import RunFolder
@@ -128,7 +128,8 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
 
     def work() -> Summary:
         run = load_run(root)
-        alignment = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+        found = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+        alignment = Alignment(path=found["path"], index_path=found["index"], kind=found["kind"], sample_id=sample_id)
         server = model_server({CALLER: run.model_digests[CALLER]})
         version = run.plan.recipe["models"][CALLER]["version"]
         return call_shard(
