@@ -167,7 +167,7 @@ def _send(message: dict[str, Any]) -> None:
     _answers.flush()
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Has the kernel kill this process when its parent dies; ends at once when it already has."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -177,7 +177,7 @@ def _die_with_parent(parent: int) -> None:
 
 def _main(answers_fd: int, parent: int) -> None:
     global _answers
-    _die_with_parent(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this child itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.set_inheritable(answers_fd, False)
