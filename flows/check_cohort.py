@@ -5,10 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import psutil
-from tasks.precheck import check_sample
-
 from tasks.errors import TaskError
+from tasks.precheck import check_sample
 from tasks.reference import Reference, prepare_reference
 from tasks.regions import read_bed
 from tasks.sheet import read_sheet
@@ -33,7 +31,7 @@ def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -
             lines.append(f"regions: {len(read.start):,} intervals, {int((read.end - read.start).sum()):,} bp")
         for sample in sheet.samples:
             try:
-                notes = check_sample(sample, reference, Path(scratch))
+                notes = check_sample(sample, reference)
                 lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
             except TaskError as error:
                 num_faults += 1
@@ -50,9 +48,8 @@ def _reference_line(reference: Reference) -> str:
 
 
 def _memory_line(reference: Reference) -> str:
-    from tasks.aligning import index_memory_bytes
+    from tasks.reads_index import available_memory_bytes, index_memory_bytes
 
-    need = index_memory_bytes(reference)
-    free = psutil.virtual_memory().available
+    need, free = index_memory_bytes(reference), available_memory_bytes()
     verdict = "fits" if need < free else "DOES NOT FIT"
-    return f"alignment: the minimap2 index needs about {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: {verdict}"
+    return f"alignment: minimap2's index needs about {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free: {verdict}"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from distributed import default_client
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -17,30 +13,6 @@ from tasks import stages
 from tasks.run import load_run
 
 CHECK, ALIGN, CALL, WRITE = "check inputs", "align reads", "call variants", "write samples"
-
-
-class HostSlots:
-    """One slot for each machine of the cluster: a genome's minimap2 index fits a machine once."""
-
-    def __init__(self) -> None:
-        self._slots: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._known: set[str] = set()
-
-    @contextmanager
-    def slot(self) -> Iterator[str]:
-        """Waits for a machine that aligns nothing; yields its host name for as long as the block runs."""
-        for worker in default_client().scheduler_info(n_workers=-1)["workers"].values():
-            if worker["host"] not in self._known:
-                self._known.add(worker["host"])
-                self._slots.put(worker["host"])
-        host = self._slots.get()
-        try:
-            yield host
-        finally:
-            self._slots.put(host)
-
-
-_HOSTS = HostSlots()
 
 
 def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> str:
@@ -54,8 +26,7 @@ def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> st
     what = f"sample {sample_id}"
     if sample["kind"] == "fastq":
         progress.expect(ALIGN, 1)
-        with _HOSTS.slot() as host:
-            run_unit(stages.take_in, root, sample_id, threads, what=what, host=host)
+        run_unit(stages.take_in, root, sample_id, threads, what=what)
         progress.advance(ALIGN)
     elif sample["kind"] in ("bam", "cram"):
         run_unit(stages.take_in, root, sample_id, threads, what=what)

@@ -15,7 +15,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
-from tasks.report import write_report
 
 from flows.parameters import CohortParameters, Execution
 from flows.prefect_server import claim_folder, wait_until_recorded
@@ -31,6 +30,7 @@ from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, check_resumable, digest_files, read_plan
 from tasks.reference import Reference, prepare_reference
+from tasks.report import write_report
 from tasks.run import CALLER, write_run
 from tasks.scoring import finish_scores, plan_score_shards, score_shard
 from tasks.sheet import Sample, SampleSheet, read_sheet

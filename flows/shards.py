@@ -17,9 +17,9 @@ class WorkerLostError(ParserCrashError):
     default_reason = "WORKER_LOST"
 
 
-def run_unit(function: Callable[..., Any], *arguments: Any, what: str, host: str | None = None) -> Any:
-    """Runs one unit of work on a worker (of `host`, when one is named) and returns its result; see `run_units`."""
-    return run_units(function, [arguments], what=what, host=host)[0]
+def run_unit(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
+    """Runs one unit of work on a worker and returns its result; see `run_units`."""
+    return run_units(function, [arguments], what=what)[0]
 
 
 def run_units(
@@ -28,7 +28,6 @@ def run_units(
     *,
     what: str,
     on_done: Callable[[], None] = lambda: None,
-    host: str | None = None,
 ) -> list[Any]:
     """Runs a function once for each tuple of arguments and returns the results in their order.
 
@@ -39,14 +38,13 @@ def run_units(
         arguments: Small values: paths and numbers.
         what: What the units work on, for the message when workers are lost.
         on_done: Called after each unit.
-        host: Keeps the units to the workers of one machine.
 
     Raises:
         WorkerLostError: A unit's workers died twice.
         Exception: What the first failing unit raised; the others are cancelled.
     """
     client: Client = default_client()
-    futures: list[Future] = [client.submit(function, *each, pure=False, workers=host) for each in arguments]
+    futures: list[Future] = [client.submit(function, *each, pure=False) for each in arguments]
     try:
         for future in as_completed(futures):
             error = future.exception()

@@ -1,0 +1,130 @@
+"""What can be told of a sample before work starts: formats, headers, contigs, indices, the first records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.alignment_format import keep_offline, open_file, read_header, recognise_kind
+from tasks.header_check import HeaderCheck, check_header_contigs
+from tasks.isolation import run_isolated
+from tasks.reads_records import read_records
+from tasks.reference import Reference, load_reference
+from tasks.regions import read_bed
+from tasks.scanning import check_sample as check_vcf_sample
+from tasks.sheet import Sample
+from tasks.vcf_binary import is_bcf
+from tasks.vcf_header import parse_header
+from tasks.vcf_text import VariantText
+
+_NAMES_SHOWN = 5
+
+
+def check_sample(sample: Sample, reference: Reference) -> list[str]:
+    """Checks a sample's inputs as far as their headers and first records tell.
+
+    Returns:
+        What was found, for people.
+
+    Raises:
+        TaskError: The sample would fail.
+    """
+    notes = [sample.kind]
+    if sample.regions:
+        notes.append(f"regions: {len(read_bed(sample.regions, reference).start):,} intervals")
+    if sample.kind == "vcf":
+        notes += _check_variants(sample, reference)
+    elif sample.kind == "fastq":
+        notes += _check_reads(sample)
+    else:
+        for path in sample.paths:
+            payload = {"path": str(path), "reference_folder": str(reference.folder)}
+            found = run_isolated("tasks.precheck:describe_alignment", payload, what=str(path))
+            notes += _check_alignment(path, found, sample, reference)
+    return notes
+
+
+def _check_variants(sample: Sample, reference: Reference) -> list[str]:
+    path = sample.paths[0]
+    if is_bcf(path):
+        found = run_isolated("tasks.precheck:describe_bcf", {"path": str(path)}, what=str(path))
+        samples, lengths_bp, md5s = found["samples"], found["lengths_bp"], dict.fromkeys(found["lengths_bp"])
+    else:
+        header = parse_header(VariantText(path).header)
+        samples, lengths_bp, md5s = list(header.samples), header.contig_lengths_bp, header.contig_md5s
+    check_vcf_sample(path, tuple(samples), sample.vcf_sample)
+    notes = [f"{len(samples)} sample columns"]
+    if lengths_bp:
+        names = list(lengths_bp)
+        check = check_header_contigs(
+            f"sample {sample.id} ({path.name})",
+            names,
+            [lengths_bp[name] for name in names],
+            [md5s[name] for name in names],
+            [None] * len(names),
+            reference,
+        )
+        notes += _contig_notes(check, names)
+    else:
+        notes.append("no ##contig lines: the records tell which contigs there are")
+    if sample.vcf_sample is None and len(samples) == 1 and samples[0] != sample.id:
+        notes.append(f"the VCF's own sample name is {samples[0]!r}")
+    return notes
+
+
+def _check_alignment(path: Path, found: dict[str, Any], sample: Sample, reference: Reference) -> list[str]:
+    names: Sequence[str] = found["names"]
+    what = f"sample {sample.id} ({path.name})"
+    check = check_header_contigs(what, names, found["lengths_bp"], found["md5s"], [None] * len(names), reference)
+    notes = _contig_notes(check, names)
+    others = sorted({group["sample"] for group in found["read_groups"]} - {sample.id, ""})
+    if others:
+        notes.append(f"caution: its read groups name the sample {', '.join(others)}")
+    return notes
+
+
+def _contig_notes(check: HeaderCheck, names: Sequence[str]) -> list[str]:
+    """Says which build a header looks like and which of its contigs do not fit."""
+    misfits = [
+        f"{name} ({reason})" for name, reason in zip(names, check.match.reason, strict=True) if reason is not None
+    ]
+    notes = [f"build {check.build or 'unknown'}, {len(names)} contigs"]
+    if misfits:
+        more = ", ..." if len(misfits) > _NAMES_SHOWN else ""
+        notes.append(f"{len(misfits)} contigs are not in the reference: {', '.join(misfits[:_NAMES_SHOWN])}{more}")
+    return notes
+
+
+def _check_reads(sample: Sample) -> list[str]:
+    paths = [path for lane in sample.lanes for path in (lane.fastq_1, lane.fastq_2) if path]
+    for path in paths:
+        # The first block alone: whether it is FASTQ at all. The whole is checked when the work begins.
+        next(iter(read_records(path)), None)
+    return [f"{len(sample.lanes)} lanes, {len(paths)} files, {sum(p.stat().st_size for p in paths) / 1e6:,.1f} MB"]
+
+
+def describe_alignment(path: str, reference_folder: str) -> dict[str, Any]:
+    """Reads a BAM's, CRAM's or SAM's header; run in a child process."""
+    keep_offline()
+    recognise_kind(Path(path))
+    with open_file(Path(path), load_reference(Path(reference_folder))) as alignment:
+        header = read_header(Path(path), alignment)
+    return {
+        "names": list(header.names),
+        "lengths_bp": list(header.lengths_bp),
+        "md5s": list(header.md5s),
+        "read_groups": list(header.read_groups),
+    }
+
+
+def describe_bcf(path: str) -> dict[str, Any]:
+    """Reads a BCF's header; run in a child process."""
+    import pysam
+
+    with pysam.VariantFile(path) as variants:
+        contigs = variants.header.contigs
+        return {
+            "samples": list(variants.header.samples),
+            "lengths_bp": {name: contigs[name].length or None for name in contigs},
+        }
