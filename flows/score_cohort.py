@@ -27,6 +27,7 @@ from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.manifest import make_manifest
 from tasks.model_host import host_digests, host_statistics
+from tasks.multiqc import write_multiqc
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, check_resumable, digest_files, read_plan
 from tasks.reference import Reference, prepare_reference
@@ -234,6 +235,7 @@ def write_results(root: str, statistics: list[dict[str, Any]], seconds: dict[str
     folder = RunFolder(Path(root))
     manifest = make_manifest(folder, statistics, seconds)
     write_report(folder, manifest)
+    write_multiqc(folder, manifest)
     write_json(folder.manifest, manifest)
     return str(folder.report)
 

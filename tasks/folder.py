@@ -13,7 +13,8 @@ from pathlib import Path
 from tasks.errors import FolderError
 from tasks.files import FILE_MODE, make_folder
 
-_OURS = ("plan.json", "manifest.json", "report.html", "cohort_mqc.json", "samples", "cohort", "work")
+_MULTIQC, _MULTIQC_REASONS = "cohort_mqc.json", "cohort_reasons_mqc.json"
+_OURS = ("plan.json", "manifest.json", "report.html", _MULTIQC, _MULTIQC_REASONS, "samples", "cohort", "work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class RunFolder:
     def report(self) -> Path:
         """The page for people."""
         return self.root / "report.html"
+
+    @property
+    def multiqc(self) -> Path:
+        """The table of samples for MultiQC."""
+        return self.root / _MULTIQC
+
+    @property
+    def multiqc_reasons(self) -> Path:
+        """Why alleles have no score, for MultiQC; absent where all have one."""
+        return self.root / _MULTIQC_REASONS
 
     @property
     def alleles(self) -> Path:

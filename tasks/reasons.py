@@ -20,18 +20,14 @@ _ALLELE_REASONS = {
 }
 
 _READ_REASONS = {
-    "usable": "Used for calling.",
+    "used": "Used for calling.",
     "unmapped": "Left out: has no place on the reference.",
     "secondary": "Left out: another place of a read that is counted at its first.",
     "supplementary": "Left out: a part of a read that is counted at its main place.",
     "qc_failed": "Left out: marked as failed by the instrument or an earlier program.",
     "duplicate": "Left out: marked as a copy of another fragment.",
-    "no_sequence": "Left out: carries no bases.",
-    "bad_cigar": "Left out: its CIGAR does not fit its bases.",
-    "too_long": "Left out: spans more of the reference than the caller looks at.",
-    "past_contig_end": "Left out: reaches past the end of its contig.",
+    "unknown_contig": "Left out: lies on a contig that the reference does not have.",
     "low_mapping_quality": "Left out: its place on the reference is doubtful.",
-    "thinned": "Left out: one of too many reads at one place.",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,8 @@ from tasks.sample_metrics import METRICS, Metric
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_name("report.js")
 _MAX_NAMES = 12
+_MAX_NOTES = 100
+_READ_GROUPS = ("Reads", "Alignment")
 
 Json = dict[str, Any]
 
@@ -87,13 +90,16 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         recipe=recipe,
         pipeline=pipeline,
         reference=load_reference(folder.reference),
-        columns=_columns(samples),
+        variant_columns=_columns(samples, ("Records", "Alleles", "Variants")),
+        read_columns=_columns(samples, _READ_GROUPS),
+        read_samples={i: sample for i, sample in samples.items() if _columns({i: sample}, _READ_GROUPS)},
         failed={sample_id: sample for sample_id, sample in samples.items() if sample["status"] == "failed"},
         notes=_notes(samples),
+        max_notes=_MAX_NOTES,
         figures=_figures(folder, pipeline, samples, summaries),
         reasons=reasons,
         skipped_figure=skipped_figure,
-        reads_left_out=_reads_left_out(summaries),
+        alignment_records=_alignment_records(summaries),
         roles=_roles(pipeline),
         files=_files(samples),
         style=Markup(style),  # noqa: S704 - a file of this program
@@ -126,12 +132,12 @@ def _names(sample_ids: list[str]) -> str:
     return ", ".join(sample_ids[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _columns(samples: Json) -> dict[str, list[Metric]]:
-    """The metrics that any sample has, under their heads."""
+def _columns(samples: Json, heads: Sequence[str]) -> dict[str, list[Metric]]:
+    """The metrics of some heads that any sample has."""
     present = {name for sample in samples.values() for name in sample["metrics"]}
     groups: dict[str, list[Metric]] = defaultdict(list)
     for metric in METRICS:
-        if metric.name in present:
+        if metric.group in heads and metric.name in present:
             groups[metric.group].append(metric)
     return dict(groups)
 
@@ -183,13 +189,13 @@ def _reasons(samples: Json) -> tuple[list[ReasonRow], Figure | None]:
     return sorted(rows, key=lambda row: (-row.num_alleles, row.reason)), figure
 
 
-def _reads_left_out(summaries: dict[str, dict[str, Json]]) -> list[tuple[str, str, int]]:
-    """What calling did with the alignments' records: word, sentence, count over all samples."""
+def _alignment_records(summaries: dict[str, dict[str, Json]]) -> list[tuple[str, str, int]]:
+    """What became of the alignments' records: word, sentence, count over all samples."""
     total: dict[str, int] = defaultdict(int)
     for each in summaries.values():
-        for word, count in each.get("calls", {}).get("counts", {}).get("reads", {}).items():
+        for word, count in each.get("intake", {}).get("alignment", {}).get("counts", {}).items():
             total[word] += count
-    return [(word, read_reason_sentence(word), count) for word, count in total.items() if count]
+    return [(word, read_reason_sentence(word), count) for word, count in total.items() if count and word != "total"]
 
 
 def _roles(pipeline: Pipeline) -> dict[str, str]:
@@ -218,8 +224,7 @@ def _files(samples: Json) -> list[FileRow]:
         *rows,
         FileRow("cohort/alleles.parquet", "Every distinct allele of the cohort with its score or its reason."),
         FileRow(
-            "cohort_samples_mqc.json",
-            "The sample table for MultiQC; cohort_reasons_mqc.json: why alleles have no score.",
+            "cohort_mqc.json", "The tables of samples for MultiQC; cohort_reasons_mqc.json: why alleles have no score."
         ),
         FileRow("manifest.json", "What this run did, for programs: counts, files, versions, timings."),
         FileRow("plan.json", "What this run computes, for programs: inputs' digests, options, models."),

@@ -69,9 +69,12 @@ _METRIC_PLOTS = (
     _MetricPlot(
         "gc", "GC content", "Human whole genomes lie near 41 %; exomes higher.", "share of G and C", False, 0.1
     ),
-    _MetricPlot("depth", "Depth", "Mean reads over each base that the reads reach.", "mean depth", True, 10),
+    _MetricPlot("depth", "Depth", "Mean number of used reads over the bases that any covers.", "mean depth", True, 10),
     _MetricPlot("mapped", "Mapped reads", "Share of the primary reads that have a place.", "mapped", False, 0.02),
     _MetricPlot("duplicates", "Duplicates", "Share of reads that copy another's fragment.", "duplicates", True, 0.05),
+    _MetricPlot(
+        "mismatches", "Mismatches", "Bases of used reads that differ from the reference.", "mismatches", True, 0.01
+    ),
 )
 _READ_PLOTS, _ALIGNMENT_PLOTS = _METRIC_PLOTS[:2], _METRIC_PLOTS[2:]
 

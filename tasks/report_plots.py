@@ -53,22 +53,28 @@ def nice_ticks(low: float, high: float, count: int = _NUM_TICKS) -> list[float]:
     """Round numbers inside ``[low, high]``, about `count` of them; one where both are equal."""
     if not high > low:
         return [low]
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = _nice_step(low, high, count)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [place * step for place in range(first, last + 1)]
 
 
 def nice_range(low: float, high: float) -> tuple[float, float]:
-    """A range that holds ``[low, high]`` and ends on round numbers; never empty."""
+    """A range that holds ``[low, high]`` and ends on ticks of its own; never empty."""
     if not high > low:
         pad = abs(low) * 0.1 or 1.0
         low, high = low - pad, high + pad
-    ticks = nice_ticks(low, high)
-    step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
-    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    # A wider range may want wider steps, which may want a wider range: the second round settles it.
+    for _ in range(2):
+        step = _nice_step(low, high, _NUM_TICKS)
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return low, high
+
+
+def _nice_step(low: float, high: float, count: int) -> float:
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def plain_number(value: float) -> str:
@@ -76,6 +82,14 @@ def plain_number(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.4f}".rstrip("0").rstrip(".")
+
+
+def short_number(value: float) -> str:
+    """A count for an axis: 25,000 as 25k, 1,500,000 as 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 10 * size or (abs(value) >= size and size > 1e3):
+            return f"{plain_number(round(value / size, 3))}{letter}"
+    return plain_number(value)
 
 
 def percent(value: float) -> str:
@@ -175,7 +189,7 @@ def histogram(
             f'<rect class="mark" x="{x + 0.5:.2f}" y="{base - height:.2f}" width="{max(width - 1, 0.5):.2f}" '
             f'height="{height:.2f}"><title>{escape(hint)}</title></rect>'
         )
-    body = frame.y_axis(y_label, plain_number) + "".join(bars) + frame.x_axis(x_label, x_number)
+    body = frame.y_axis(y_label, short_number) + "".join(bars) + frame.x_axis(x_label, x_number)
     return _svg(text, _PLOT_HEIGHT + _TOP + _BOTTOM, body)
 
 

@@ -20,23 +20,24 @@ class Metric:
         group: The heads it stands under.
         description: One sentence for people.
         kind: How it is written: a count, a share (0 to 1, written in percent) or a plain number.
-        source: Where it is in the summaries, stage first, joined by dots.
+        sources: Where it is in the summaries, stage first, joined by dots; the first that is there counts.
         per: Where the number is that it is divided by, if it is.
         decimals: Places after the point (of percent, for a share).
     """
 
     name: str
     title: str
-    group: Literal["Records", "Alleles", "Genotypes", "Reads", "Alignment"]
+    group: Literal["Records", "Alleles", "Variants", "Reads", "Alignment"]
     description: str
     kind: Literal["count", "share", "number"]
-    source: str
+    sources: tuple[str, ...]
     per: str | None = None
     decimals: int = 0
 
     def value(self, summaries: Summaries) -> float | int | None:
         """The number, or None where the sample has no such thing."""
-        found = _look_up(summaries, self.source)
+        every = (_look_up(summaries, source) for source in self.sources)
+        found = next((value for value in every if value is not None), None)
         if found is None or self.per is None:
             return found
         whole = _look_up(summaries, self.per)
@@ -51,45 +52,107 @@ class Metric:
         return f"{value:,.{self.decimals}f}"
 
 
+_READS, _ALIGNMENT, _VARIANTS = "intake.reads", "intake.alignment", "output.variants"
+
 METRICS = (
-    Metric("records_in", "in", "Records", "Records of the VCF that was annotated.", "count", "output.records_in"),
-    Metric("records_out", "out", "Records", "Records of the annotated VCF.", "count", "output.records_out"),
-    Metric("rejected", "rejected", "Records", "Lines that are no VCF records, kept aside.", "count", "output.rejected"),
-    Metric("alleles", "all", "Alleles", "ALT alleles of all records.", "count", "output.alleles"),
-    Metric("scored", "scored", "Alleles", "ALT alleles that have a score.", "count", "output.scored"),
-    Metric("skipped", "skipped", "Alleles", "ALT alleles without one; each has its reason.", "count", "output.skipped"),
-    Metric("calls", "called", "Genotypes", "Variants called from the sample's reads.", "count", "calls.calls"),
+    Metric("records_in", "in", "Records", "Records of the VCF that was annotated.", "count", ("output.records_in",)),
+    Metric("records_out", "out", "Records", "Records of the annotated VCF.", "count", ("output.records_out",)),
+    Metric("rejected", "rejected", "Records", "Lines that are not VCF records.", "count", ("output.rejected",)),
+    Metric("alleles", "all", "Alleles", "ALT alleles of all records.", "count", ("output.alleles",)),
+    Metric("scored", "scored", "Alleles", "ALT alleles that have a score.", "count", ("output.scored",)),
+    Metric("skipped", "skipped", "Alleles", "ALT alleles that have a reason instead.", "count", ("output.skipped",)),
+    Metric("calls", "called", "Variants", "Records called from the sample's reads.", "count", ("calls.calls",)),
     Metric(
         "ts_tv",
         "ts/tv",
-        "Genotypes",
-        "Transitions per transversion.",
+        "Variants",
+        "Transitions per transversion; about 2.0-2.1 in human whole genomes, about 3 in exomes.",
         "number",
-        "output.variants.transitions",
-        "output.variants.transversions",
-        2,
+        (f"{_VARIANTS}.transitions",),
+        per=f"{_VARIANTS}.transversions",
+        decimals=2,
     ),
     Metric(
         "het_hom",
         "het/hom",
-        "Genotypes",
-        "Het. per hom. genotypes.",
+        "Variants",
+        "Heterozygous genotypes per homozygous one that is not REF.",
         "number",
-        "output.variants.het",
-        "output.variants.hom",
-        2,
+        (f"{_VARIANTS}.het",),
+        per=f"{_VARIANTS}.hom",
+        decimals=2,
     ),
-    Metric("reads", "reads", "Reads", "Reads in the FASTQ files.", "count", "intake.reads.num_reads"),
-    Metric("quality", "quality", "Reads", "Mean base quality.", "number", "intake.reads.quality.mean", None, 1),
     Metric(
-        "q30", "≥ Q30", "Reads", "Share of bases of Q30 and more.", "share", "intake.reads.quality.q30_share", None, 1
+        "reads",
+        "reads",
+        "Reads",
+        "Reads of the FASTQ files; records of a BAM or CRAM.",
+        "count",
+        (f"{_READS}.num_reads", f"{_ALIGNMENT}.counts.total"),
     ),
-    Metric("gc", "GC", "Reads", "Share of G and C among known bases.", "share", "intake.reads.gc_share", None, 1),
-    Metric("depth", "depth", "Alignment", "Mean depth.", "number", "intake.alignment.mean_depth", None, 1),
     Metric(
-        "mapped", "mapped", "Alignment", "Share of reads that map.", "share", "intake.alignment.mapped_share", None, 1
+        "quality",
+        "quality",
+        "Reads",
+        "Mean base quality (Phred) of the FASTQ files, or of the reads used of a BAM or CRAM.",
+        "number",
+        (f"{_READS}.quality.mean", f"{_ALIGNMENT}.base_quality_mean"),
+        decimals=1,
     ),
-    Metric("duplicates", "dupl.", "Alignment", "Share of duplicates.", "share", "intake.alignment.dup_share", None, 1),
+    Metric(
+        "q30",
+        "≥ Q30",
+        "Reads",
+        "Share of bases of quality 30 and more, FASTQ.",
+        "share",
+        (f"{_READS}.quality.q30_share",),
+        decimals=1,
+    ),
+    Metric("gc", "GC", "Reads", "Share of G and C, FASTQ.", "share", (f"{_READS}.gc_share",), decimals=1),
+    Metric(
+        "depth",
+        "depth",
+        "Alignment",
+        "Mean number of used reads over the bases that any of them covers.",
+        "number",
+        (f"{_ALIGNMENT}.mean_depth",),
+        decimals=1,
+    ),
+    Metric(
+        "mapped",
+        "mapped",
+        "Alignment",
+        "Share of the primary records that are mapped.",
+        "share",
+        (f"{_ALIGNMENT}.mapping_rate",),
+        decimals=1,
+    ),
+    Metric(
+        "duplicates",
+        "dupl.",
+        "Alignment",
+        "Share of the primary records that are marked as duplicates.",
+        "share",
+        (f"{_ALIGNMENT}.duplicate_rate",),
+        decimals=1,
+    ),
+    Metric(
+        "mismatches",
+        "mism.",
+        "Alignment",
+        "Share of the used reads' bases that differ from the reference.",
+        "share",
+        (f"{_ALIGNMENT}.mismatch_rate",),
+        decimals=2,
+    ),
+    Metric(
+        "insert_size",
+        "insert",
+        "Alignment",
+        "Median length of the proper pairs' templates, in bases.",
+        "count",
+        (f"{_ALIGNMENT}.insert_size_median",),
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.sample_metrics import Summaries
 
+_MAX_NAMES = 5
 _REPAIRS = {
     "fileformat": "repaired: the line ##fileformat was missing and was added",
     "contig": "repaired: ##contig lines were missing and were added",
@@ -39,6 +40,12 @@ def _notes(summaries: Summaries) -> Iterator[Note]:
     for part in _parts(summaries):
         for warning in part.get("warnings", ()):
             yield Note(warning)
+    alignment = summaries.get("intake", {}).get("alignment", {})
+    for reason, contigs in alignment.get("skipped", {}).items():
+        names = ", ".join(list(contigs)[:_MAX_NAMES]) + ", ..." * (len(contigs) > _MAX_NAMES)
+        yield Note(f"alignment records left out: {reason}", f"{sum(contigs.values()):,} on {names}")
+    if alignment.get("index_made"):
+        yield Note("no index that fits the alignment was found: one was made in the run's folder")
     # The second reading of the variants knows more than the first; a sample that failed between them has one.
     variants = summaries.get("output", summaries.get("alleles", {}))
     for repair, count in variants.get("repairs", {}).items():

@@ -124,31 +124,31 @@ def _variants(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _calls(rng: np.random.Generator, calls: int) -> dict[str, Any]:
-    reads = {
-        "usable": 48_120,
-        "unmapped": 162,
-        "secondary": 0,
-        "duplicate": 297,
-        "low_mapping_quality": 2_210,
-        "thinned": 0,
-    }
     return {
         "calls": calls,
         "snv_calls": calls - 40,
         "low_quality": 31,
         "shards": 11,
-        "counts": {"reads": reads, "candidates": 2 * calls},
+        "counts": {"candidates": 2 * calls},
     }
 
 
 def _intake(rng: np.random.Generator, sample_id: str, kind: str) -> dict[str, Any]:
+    counts = {"used": 48_120, "unmapped": 162, "secondary": 0, "duplicate": 2_297, "low_mapping_quality": 2_210}
     summary: dict[str, Any] = {
         "alignment": {
-            "mean_depth": round(float(rng.normal(34, 5)), 2),
-            "mapped_share": round(float(1 - rng.gamma(2, 0.003)), 6),
-            "dup_share": round(float(rng.gamma(3, 0.02)), 6),
+            "counts": {"total": sum(counts.values()), **counts},
+            "mean_depth": round(float(rng.normal(34, 5)), 3),
+            "mapping_rate": round(float(1 - rng.gamma(2, 0.003)), 6),
+            "duplicate_rate": round(float(rng.gamma(3, 0.02)), 6),
+            "mismatch_rate": round(float(rng.gamma(9, 0.0004)), 6),
+            "base_quality_mean": round(float(rng.normal(34, 1)), 3),
+            "insert_size_median": int(rng.normal(318, 12)),
             "long_reads": False,
-            "warnings": ["the read groups name sample NA12878"] if kind == "cram" else [],
+            "index_made": kind == "cram",
+            "skipped": {"UNKNOWN_CONTIG": {"chrM": 212, "chr3": 9}} if kind == "bam" else {},
+            "warnings": [f"{sample_id}.cram: the read groups name the sample NA12878, the sheet {sample_id}"]
+            * (kind == "cram"),
         }
     }
     if kind == "fastq":
