@@ -40,7 +40,8 @@ def find_tracts(tokens: Tokens) -> Tracts:
 
 def _tracts_of_unit(tokens: Tokens, unit_bp: int) -> tuple[npt.NDArray[np.int64], ...]:
     same = np.zeros(len(tokens) + 2, np.int8)
-    same[1 : len(tokens) - unit_bp + 1] = (tokens[unit_bp:] == tokens[:-unit_bp]) & (tokens[:-unit_bp] < UNKNOWN)
+    earlier, later = tokens[: max(len(tokens) - unit_bp, 0)], tokens[unit_bp:]
+    same[1 : len(earlier) + 1] = (earlier == later) & (earlier < UNKNOWN)
     edges = np.diff(same)
     start, end = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     length_bp = end - start + unit_bp
