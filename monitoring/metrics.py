@@ -120,6 +120,7 @@ class ServingCollector(Collector):
         self._lock = threading.Lock()
         self._series: dict[tuple[str, str], ModelSeries] = {}
         self._gauges: dict[tuple[str, str, str], Callable[[], float]] = {}
+        self.redis = ModelSeries()
 
     def series(self, model: str, version: str) -> ModelSeries:
         """The series of a model's version, made when it is first asked for."""
@@ -157,6 +158,10 @@ class ServingCollector(Collector):
             for reason, value in reasons.items():
                 failures.add_sample(FAILURE_NAME, {"model": model, "version": version, "reason": reason}, value)
         yield failures
+        redis = Metric("cohortflow_cache_redis_events", "Rows and events of the cache in Redis", "unknown")
+        for event, value in self.redis.snapshot()[0].items():
+            redis.add_sample("cohortflow_cache_redis_events", {"event": event}, value)
+        yield redis
         duration = HistogramMetricFamily(
             "cohortflow_inference_request_duration_seconds",
             "Durations of successful requests",

@@ -16,7 +16,7 @@ class Answer:
         self.model = model
         self._lock = threading.Lock()
         self._settled = threading.Event()
-        self._callbacks: list[Callable[[Answer], None]] = []
+        self._callbacks: list[Callable[[Answer], object]] = []
         self._outputs: Tensors = {}
         self._error: ServingError | None = None
 
@@ -70,7 +70,7 @@ class Answer:
             callback(self)
         return True
 
-    def add_done_callback(self, callback: Callable[[Answer], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Answer], object]) -> None:
         """Calls `callback(self)` once settled; at once when it already is. It must be quick and must not raise."""
         with self._lock:
             if not self._settled.is_set():

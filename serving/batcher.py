@@ -88,8 +88,6 @@ class Batcher:
             self._changed.notify()
         if request.expires_ns and rejects_late:
             self._watch.watch(request, request.expires_ns, self._expire)
-        if call.deadline_ns is not None:
-            self._watch.watch(request, call.deadline_ns, Answer.expire)
         return request
 
     def _run(self, instance: Instance) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from serving.answer import Answer
 from serving.config import ENSEMBLE, complete
 from serving.digest import execution_digest
 from serving.errors import ExecutionError, ModelLoadError, ServingError
-from serving.model import Served
+from serving.model import Served, Services
 from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.tensors import VARIABLE, Tensors, TensorSpec
@@ -41,7 +40,7 @@ class Ensemble(Served):
         folder: ModelFolder,
         version: int,
         find: Callable[[str, int | None], Served],
-        clock_ns: Callable[[], int] = time.monotonic_ns,
+        services: Services,
     ) -> None:
         """Checks the graph against its models, which must be loaded.
 
@@ -49,7 +48,7 @@ class Ensemble(Served):
             folder: The ensemble in its repository.
             version: Its version.
             find: Gives the loaded model of a name and version (None: the highest).
-            clock_ns: The server's clock.
+            services: What the models of the server share.
 
         Raises:
             ModelLoadError: A step's model, input or output is unknown, types or dims differ, a tensor has no source or
@@ -68,8 +67,7 @@ class Ensemble(Served):
         digest = execution_digest(
             config, files_sha256(folder.version_path(version)), ENSEMBLE, [], [step.model.digest for step in steps]
         )
-        super().__init__(folder.name, version, config, digest, clock_ns)
-        self.label = f"ensemble {folder.name!r} version {version}"
+        super().__init__(folder.name, version, config, digest, services)
         self._steps = steps
         self._uses = Counter(tensor for step in steps for tensor in set(step.inputs.values()))
         self._uses.update(spec.name for spec in config.outputs)

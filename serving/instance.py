@@ -28,8 +28,8 @@ class Instance:
         config: ModelConfig,
         backend: Backend,
         statistics: ModelStatistics,
-        row_multiple: int = 1,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        row_multiple: int = 1,
     ) -> None:
         self._label = label
         self._config = config

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from serving.answer import Answer
 from serving.backends import find_backend
 from serving.backends.base import Backend, Device
 from serving.batcher import Batcher
-from serving.config import InstanceGroup, ModelConfig, complete
+from serving.cache.call import CachedModel
+from serving.cache.rows import RowCache
+from serving.config import ENSEMBLE, InstanceGroup, ModelConfig, complete
 from serving.deadlines import DeadlineWatch
 from serving.digest import execution_digest
 from serving.errors import ServingError
@@ -19,6 +21,15 @@ from serving.instance import Instance
 from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.statistics import ModelStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the models of a server share."""
+
+    watch: DeadlineWatch
+    cache: RowCache
+    clock_ns: Callable[[], int]
 
 
 class Served(ABC):
@@ -29,14 +40,25 @@ class Served(ABC):
         digest: Everything its numbers depend on besides their inputs.
     """
 
-    def __init__(self, name: str, version: int, config: ModelConfig, digest: str, clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        config: ModelConfig,
+        digest: str,
+        services: Services,
+    ) -> None:
         self.name = name
         self.version = version
         self.config = config
         self.digest = digest
-        self.label = f"model {name!r} version {version}"
+        self.label = f"{'ensemble' if config.backend == ENSEMBLE else 'model'} {name!r} version {version}"
         self.statistics = ModelStatistics(name, str(version))
-        self._clock_ns = clock_ns
+        self._clock_ns = services.clock_ns
+        self._watch = services.watch
+        self._cached: CachedModel | None = None
+        if config.has_cache:
+            self._cached = CachedModel(self.label, digest, config, self.statistics, services.cache, self._begin)
 
     def submit(self, call: Call) -> Answer:
         """Takes a call in; its request is counted once, whatever becomes of it.
@@ -44,11 +66,16 @@ class Served(ABC):
         Raises:
             ServingError: The call was not taken.
         """
-        return self._counted(call, self._begin)
+        return self._counted(call, self._cached.submit if self._cached else self._begin)
 
     def run(self, call: Call) -> Answer:
         """As `submit`, but this thread may do the work and may come back with the answer settled."""
-        return self._counted(call, self._begin_here)
+        return self._counted(call, self._cached.submit if self._cached else self._begin_here)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for an instance."""
+        return 0
 
     @abstractmethod
     def start(self) -> None:
@@ -78,6 +105,8 @@ class Served(ABC):
                 self._clock_ns() - begun_ns, done.error.reason if done.error else None
             )
         )
+        if call.deadline_ns is not None:
+            self._watch.watch(answer, call.deadline_ns, Answer.expire)
         return answer
 
 
@@ -89,10 +118,9 @@ class Model(Served):
         folder: ModelFolder,
         version: int,
         threads: int,
-        watch: DeadlineWatch,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
+        services: Services,
     ) -> None:
-        """Loads the version; nothing runs before `start`.
+        """Loads the version, to compute with `threads` CPU threads; nothing runs before `start`.
 
         Raises:
             ModelLoadError: Configuration, files or devices are wrong or missing.
@@ -103,16 +131,16 @@ class Model(Served):
         devices = [_devices(group, kind) for group in config.instance_groups]
         numerics = [kind.numerics(config, device) for group in devices for device in group]
         digest = execution_digest(config, files_sha256(path), kind.version(), numerics)
-        super().__init__(folder.name, version, config, digest, clock_ns)
+        super().__init__(folder.name, version, config, digest, services)
         self._backends: list[Backend] = []
         instances = []
         for group, group_devices in zip(config.instance_groups, devices, strict=True):
             for device in group_devices:
                 backends = self._load(kind, path, device, group.count, threads)
                 instances += [
-                    Instance(self.label, config, backend, self.statistics, clock_ns=clock_ns) for backend in backends
+                    Instance(self.label, config, backend, self.statistics, services.clock_ns) for backend in backends
                 ]
-        self._batcher = Batcher(self.label, config, instances, watch, clock_ns)
+        self._batcher = Batcher(self.label, config, instances, services.watch, services.clock_ns)
 
     def _load(self, kind: type[Backend], path: Path, device: Device, count: int, threads: int) -> list[Backend]:
         backends = []
@@ -122,6 +150,11 @@ class Model(Served):
             backends.append(backend)
         self._backends += backends
         return backends * count if kind.is_shareable else backends
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for an instance."""
+        return self._batcher.num_waiting
 
     def start(self) -> None:
         """Starts a thread per instance."""

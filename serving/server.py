@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from monitoring import metrics
 from serving.answer import Answer
+from serving.cache.rows import RowCache
+from serving.cache.seal import Seal
 from serving.config import ENSEMBLE
 from serving.deadlines import DeadlineWatch
 from serving.ensemble import Ensemble
 from serving.errors import ModelLoadError, NotFoundError, ServingError, UnavailableError
-from serving.model import Model, Served
+from serving.model import Model, Served, Services
 from serving.repository import ModelFolder, list_models, read_model
 from serving.request import Call
 from serving.tensors import VARIABLE, Tensors, TensorSpec, check_inputs, select_outputs
+
+if TYPE_CHECKING:
+    from serving.cache.redis import RedisTier
+
+DEFAULT_CACHE_BYTES = 64 << 20
+DEFAULT_CACHE_BUDGET_MS = 50.0
+DEFAULT_NAMESPACE = "cohortflow"
+FLUSH_S = 10.0
+HMAC_KEY_VARIABLE = "COHORTFLOW_REDIS_HMAC_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,15 @@ class ModelServer:
         repository: Folder of models in Triton's layout.
         threads: CPU threads each execution may use.
         models: Names of the models to load, with the steps of those that are ensembles; None loads all.
+        cache_bytes: Budget of memory for rows of models with a response cache.
+        cache_budget_ms: The longest time that looking rows up in Redis may cost a request.
+        redis_url: A Redis that keeps rows of models with a response cache for other processes and later runs: ``redis://``
+            or ``rediss://`` (TLS), with user and password. None: none.
+        redis_namespace: Before every key.
         clock_ns: A clock in nanoseconds that never goes back.
+
+    When the environment has COHORTFLOW_REDIS_HMAC_KEY, values in Redis are sealed with that key, and values sealed with
+    another are not believed.
     """
 
     def __init__(
@@ -53,13 +73,23 @@ class ModelServer:
         *,
         threads: int = 1,
         models: Sequence[str] | None = None,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        cache_budget_ms: float = DEFAULT_CACHE_BUDGET_MS,
+        redis_url: str | None = None,
+        redis_namespace: str = DEFAULT_NAMESPACE,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._repository = Path(repository)
+        self._cache_bytes = cache_bytes
+        self._cache_budget_s = cache_budget_ms / 1000
+        self._redis_url = redis_url
+        self._redis_namespace = redis_namespace
         self._threads = threads
         self._wanted = models
         self._clock_ns = clock_ns
         self._watch = DeadlineWatch(clock_ns)
+        self._redis: RedisTier | None = None
+        self._cache = RowCache(cache_bytes, None)
         self._models: dict[str, dict[int, Served]] = {}
         self._is_running = False
 
@@ -71,8 +101,12 @@ class ModelServer:
             NotFoundError: A wanted model is not in the repository.
         """
         metrics.register()
+        self._redis = self._make_redis()
+        self._cache = RowCache(self._cache_bytes, self._redis)
         self._watch.start()
         try:
+            if self._redis is not None:
+                self._redis.start()
             for name in list_models(self._repository) if self._wanted is None else self._wanted:
                 self._load(name, ())
         except BaseException:
@@ -81,12 +115,17 @@ class ModelServer:
         self._is_running = True
 
     def close(self) -> None:
-        """Takes no more requests, finishes those in flight, and stops; a second call does nothing."""
+        """Takes no more requests, finishes those in flight, and stops; a second call does nothing.
+
+        Rows still to be written to Redis are written, for at most `FLUSH_S` seconds and while Redis takes them.
+        """
         self._is_running = False
         for versions in self._models.values():
             for model in versions.values():
                 model.close()
         self._models = {}
+        if self._redis is not None:
+            self._redis.close(FLUSH_S)
         self._watch.close()
 
     def __enter__(self) -> Self:
@@ -206,9 +245,25 @@ class ModelServer:
         for name, versions in self._models.items():
             total: dict[str, Any] = {}
             for model in versions.values():
-                _add(total, model.statistics.snapshot())
+                _add(total, {**model.statistics.snapshot(), "requests_waiting": model.num_waiting})
             totals[name] = total
         return totals
+
+    def cache_statistics(self) -> dict[str, int]:
+        """Rows and bytes of the cache in memory, and what happened with Redis: see `RedisTier.counts` for the names."""
+        redis = {} if self._redis is None else {f"redis_{name}": count for name, count in self._redis.counts.items()}
+        return {"memory_rows": self._cache.num_rows, "memory_bytes": self._cache.num_bytes, **redis}
+
+    def _make_redis(self) -> RedisTier | None:
+        if self._redis_url is None:
+            return None
+        # Imported where it is used: most worker processes have no Redis, and need not carry its client.
+        from serving.cache.redis import RedisTier
+
+        key = os.environ.get(HMAC_KEY_VARIABLE)
+        return RedisTier(
+            self._redis_url, self._cache_budget_s, Seal(key.encode() if key else None), self._redis_namespace
+        )
 
     def _load(self, name: str, path: tuple[str, ...]) -> None:
         """Loads a model and before it the steps it is made of; `path` are the ensembles that asked for it."""
@@ -232,9 +287,10 @@ class ModelServer:
         self._models[name] = loaded
 
     def _make(self, folder: ModelFolder, version: int) -> Served:
+        services = Services(self._watch, self._cache, self._clock_ns)
         if folder.backend == ENSEMBLE:
-            return Ensemble(folder, version, self._find_loaded, self._clock_ns)
-        return Model(folder, version, self._threads, self._watch, self._clock_ns)
+            return Ensemble(folder, version, self._find_loaded, services)
+        return Model(folder, version, self._threads, services)
 
     def _find(self, name: str, version: int | None) -> Served:
         if not self._is_running:
