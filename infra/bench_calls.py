@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.server import ModelServer
-from tasks.bam_records import open_alignment
+from tasks.bam_stream import open_alignment
 from tasks.call_rows import collect_rows
 from tasks.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.intervals import parse_region

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import tempfile
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import pysam
 from numba import njit
 
-from tasks.errors import AlignmentError
+from tasks.bam_stream import raw_chunks
 
 MIN_MAPPING_QUALITY = 10
 """A read mapped with less says nothing about an allele; only how many there are is used."""
@@ -44,10 +37,6 @@ REASONS = (
 """Why a record is left out, by code; the first that applies counts. `thinned` is counted apart."""
 
 _USABLE, _LOW_MAPPING_QUALITY = 0, 10
-_CHUNK_RECORDS = 16384
-_BGZF_HEADER_BYTES = 18
-_BGZF_FOOTER_BYTES = 8
-_UNPLACED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +84,6 @@ class _Block:
         )
 
 
-def open_alignment(path: Path, index_path: Path | None, fasta_path: Path) -> Any:
-    """Opens a BAM or CRAM; a CRAM is decoded with `fasta_path` and never with a reference from the network.
-
-    Raises:
-        AlignmentError: The file or its index cannot be opened.
-    """
-    # htslib asks a public server for a CRAM's reference where REF_PATH is not set; a path without files stops it.
-    os.environ.setdefault("REF_PATH", os.devnull)
-    try:
-        return pysam.AlignmentFile(
-            str(path),
-            index_filename=str(index_path) if index_path else None,
-            reference_filename=str(fasta_path),
-            require_index=True,
-        )
-    except (OSError, ValueError) as error:
-        raise AlignmentError(f"{path}: cannot be opened: {error}") from error
-
-
 def read_records(
     alignment: Any, tid: int, start: int, end: int, *, counted: tuple[int, int], contig_length_bp: int
 ) -> RawRecords:
@@ -135,7 +105,7 @@ def read_records(
     pieces: list[_Block] = []
     carry: _Block | None = None
     num_thinned = 0
-    for data in _raw_chunks(alignment, tid, start, min(end, contig_length_bp)):
+    for data in raw_chunks(alignment, tid, start, min(end, contig_length_bp)):
         offset, length, position, span, reason, name_hash = _scan(
             data, contig_length_bp, MIN_MAPPING_QUALITY, MAX_SPAN_BP
         )
@@ -186,53 +156,6 @@ def _thin(block: _Block) -> tuple[_Block, np.ndarray]:
     keep = np.zeros(tile.size, np.bool_)
     keep[order[np.arange(tile.size) - first < MAX_TILE_READS]] = True
     return block.take(np.flatnonzero(keep)), block.start[~keep]
-
-
-def _raw_chunks(alignment: Any, tid: int, start: int, end: int) -> Iterator[np.ndarray]:
-    """Yields the records over ``[start, end)`` as uint8 arrays of whole BAM records, a bounded number at a time."""
-    with tempfile.TemporaryFile() as file:
-        try:
-            records = alignment.fetch(tid=tid, start=start, stop=end)
-            while True:
-                num_records = _write_chunk(file, alignment, itertools.islice(records, _CHUNK_RECORDS))
-                if num_records:
-                    yield _read_chunk(file)
-                if num_records < _CHUNK_RECORDS:
-                    return
-        except (OSError, ValueError) as error:
-            name = os.fsdecode(alignment.filename)
-            raise AlignmentError(f"{name}: cannot be read near record {start + 1} of contig {tid}: {error}") from error
-
-
-def _write_chunk(file: IO[bytes], alignment: Any, records: Iterator[Any]) -> int:
-    file.seek(0)
-    file.truncate()
-    num_records = 0
-    with pysam.AlignmentFile(file, "wb0", template=alignment) as chunk:
-        for record in records:
-            chunk.write(record)
-            num_records += 1
-    return num_records
-
-
-def _read_chunk(file: IO[bytes]) -> np.ndarray:
-    """Undoes BGZF (SAM v1, section 4.1) and cuts the header off; returns uint8 [num_bytes]."""
-    file.seek(0)
-    content = memoryview(file.read())
-    blocks = []
-    at = 0
-    while at < len(content):
-        num_bytes = int.from_bytes(content[at + 16 : at + 18], "little") + 1
-        body = content[at + _BGZF_HEADER_BYTES : at + num_bytes - _BGZF_FOOTER_BYTES]
-        blocks.append(zlib.decompress(body, wbits=-zlib.MAX_WBITS))
-        at += num_bytes
-    data = b"".join(blocks)
-    at = 8 + int.from_bytes(data[4:8], "little")
-    num_contigs = int.from_bytes(data[at : at + 4], "little")
-    at += 4
-    for _ in range(num_contigs):
-        at += 8 + int.from_bytes(data[at : at + 4], "little")
-    return np.frombuffer(bytearray(data[at:]), np.uint8)
 
 
 @njit(cache=True, nogil=True)

@@ -10,11 +10,8 @@ import numpy as np
 from tasks.aligned_reads import LocalReference, unpack_reads
 from tasks.bam_records import MAX_SPAN_BP, TILE_BP, read_records
 from tasks.candidates import (
-    DELETION,
-    MAX_SHIFT_BP,
     MIN_ALTERNATE_FRACTION,
     MIN_ALTERNATE_READS,
-    SNV,
     Candidates,
     count_depth,
     find_candidates,
@@ -28,6 +25,7 @@ from tasks.evidence import (
     weigh,
     weigh_neighbours,
 )
+from tasks.indels import DELETION, MAX_SHIFT_BP, SNV
 from tasks.observations import ALTERNATE, observe
 from tasks.pileup import CHANNELS, WIDTH_BP, pile_up
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.bam_records import open_alignment
+from tasks.bam_stream import open_alignment
 from tasks.bgzf import BgzfWriter
 from tasks.call_rows import collect_rows
 from tasks.contigs import match_contigs

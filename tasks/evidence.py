@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 
 from tasks.aligned_reads import AlignedReads, LocalReference
-from tasks.candidates import DELETION, INSERTION, SNV, Candidates
+from tasks.candidates import Candidates
+from tasks.indels import DELETION, INSERTION, SNV
 from tasks.observations import ALTERNATE, OTHER, REFERENCE, Observations
 
 NEIGHBOUR_BP = 64

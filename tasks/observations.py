@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 
 from tasks.aligned_reads import MIN_BASE_QUALITY, AlignedReads
-from tasks.candidates import SNV, Candidates
+from tasks.candidates import Candidates
+from tasks.indels import SNV
 
 REFERENCE, ALTERNATE, OTHER = 0, 1, 2
 """A fragment shows the reference, the candidate, or something else at its place."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.bam_records import open_alignment
+from tasks.bam_stream import open_alignment
 from tasks.call_rows import collect_rows
 from tasks.evidence import NAMES
 from tasks.files import whole_file

@@ -11,9 +11,9 @@ from tasks.bam_records import (
     MIN_MAPPING_QUALITY,
     TILE_BP,
     RawRecords,
-    open_alignment,
     read_records,
 )
+from tasks.bam_stream import open_alignment
 from tasks.errors import AlignmentError
 from tests.tasks.alignment_files import Read, random_bases, write_bam, write_reference
 
