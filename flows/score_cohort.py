@@ -121,7 +121,7 @@ def _make_plan(
     if parameters.regions:
         files.add(parameters.regions.resolve())
     progress.expect(DIGEST, len(files))
-    digests = digest_files(sorted(files), folder.work / "digests.json", lambda num_bytes: progress.advance(DIGEST))
+    digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
     ensembles = [pipeline.ensemble]
     if any(sample.kind != "vcf" for sample in sheet.samples):
         ensembles.append(CALLER)

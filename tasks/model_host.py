@@ -90,6 +90,7 @@ class ModelHost(WorkerPlugin):
             return self._server.statistics() if self._server is not None else {}
 
     def __getstate__(self) -> dict[str, Any]:
+        # The server and its lock stay behind: a plugin travels as its settings.
         return {"settings": self.settings}
 
 
@@ -120,9 +121,10 @@ def model_server(expected_digests: dict[str, str]) -> ModelServer:
     return server
 
 
-def host_statistics() -> dict[str, Any]:
-    """Counters of the calling worker's server (for ``Client.run``)."""
-    return model_host().statistics()
+def host_statistics(dask_worker: Worker) -> dict[str, Any]:
+    """Counters of a worker's server (for ``Client.run``, which names the worker)."""
+    statistics: dict[str, Any] = dask_worker.plugins[PLUGIN_NAME].statistics()
+    return statistics
 
 
 def host_digests(names: list[str]) -> dict[str, Any]:

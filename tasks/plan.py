@@ -99,7 +99,7 @@ def _short(value: Any) -> Any:
 
 
 def digest_files(
-    paths: Sequence[Path], memory: Path, on_bytes: Callable[[int], None] = lambda num_bytes: None
+    paths: Sequence[Path], memory: Path, on_done: Callable[[], None] = lambda: None
 ) -> dict[Path, str]:
     """Digests the content of every input once.
 
@@ -108,7 +108,7 @@ def digest_files(
     Args:
         paths: The files.
         memory: JSON file of earlier digests, updated.
-        on_bytes: Told the size of each file when it is done.
+        on_done: Called after each file, in this thread.
 
     Returns:
         For each path its SHA-256, 64 hex digits.
@@ -120,10 +120,12 @@ def digest_files(
         stamp = [status.st_size, status.st_mtime_ns, status.st_ino]
         entry = known.get(str(path))
         value = entry[1] if entry and entry[0] == stamp else file_sha256(path)
-        on_bytes(status.st_size)
         return str(path), stamp, value
 
+    results = []
     with ThreadPoolExecutor(max_workers=2) as pool:
-        results = list(pool.map(digest, dict.fromkeys(paths)))
+        for result in pool.map(digest, dict.fromkeys(paths)):
+            results.append(result)
+            on_done()
     write_json(memory, {**known, **{path: [stamp, value] for path, stamp, value in results}})
     return {Path(path): value for path, _, value in results}
