@@ -22,7 +22,7 @@ from tasks.isolation import report_progress
 from tasks.reads_index import Preset, index_memory_bytes, open_index
 from tasks.reads_mapping import Read, ReadMapper
 from tasks.reference import Reference, load_reference
-from tasks.samtools_process import samtools_pipeline
+from tasks.samtools_process import samtools_pipeline, samtools_said
 
 __all__ = ["align_reads", "index_memory_bytes"]
 
@@ -107,7 +107,9 @@ def _write_bam(
         try:
             pysam.markdup("--no-PG", "-T", f"{scratch}/markdup", str(sort_to), str(output))
         except SamtoolsError as error:
-            raise AlignmentError(f"samtools markdup failed: {error}", reason="SAMTOOLS_FAILED") from error
+            raise AlignmentError(
+                f"samtools markdup failed: {samtools_said(error)}", reason="SAMTOOLS_FAILED"
+            ) from error
     shutil.rmtree(scratch)
 
 

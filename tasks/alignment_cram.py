@@ -17,6 +17,7 @@ from tasks.errors import AlignmentError, ReferenceError
 from tasks.files import make_folder, write_bytes
 from tasks.header_check import check_header_contigs
 from tasks.reference import Reference
+from tasks.samtools_process import samtools_said
 
 _LETTERS = b"ACGTN" + b"N" * 251
 _NAMES_SHOWN = 5
@@ -49,7 +50,7 @@ def look_into_cram(path: Path, header: AlignmentHeader, reference: Reference) ->
         table = str(pysam.idxstats(str(path)))  # decodes flags and contigs alone
     except SamtoolsError as error:
         raise AlignmentError(
-            f"{path}: damaged: its records cannot be counted: {' '.join(str(error).split())}", reason="TRUNCATED"
+            f"{path}: damaged: its records cannot be counted: {samtools_said(error)}", reason="TRUNCATED"
         ) from error
     rows = [line.split("\t") for line in table.splitlines()]
     counts = np.array([int(row[2]) + int(row[3]) for row in rows if row[0] != "*"], dtype=np.int64)

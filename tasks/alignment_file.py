@@ -25,6 +25,7 @@ from tasks.header_check import check_header_contigs
 from tasks.isolation import report_progress, run_isolated
 from tasks.reads_statistics import LONG_READ_BP
 from tasks.reference import Reference, load_reference
+from tasks.samtools_process import samtools_said
 
 MAX_MISMATCH_RATE = 0.2
 """A contig whose used reads differ from the reference at more of their bases was another sequence when they were
@@ -76,6 +77,7 @@ def read_alignment(
     keep_offline()
     reference = load_reference(Path(reference_folder))
     work = make_folder(Path(folder))
+    what = ", ".join(paths)
     warnings: list[str] = []
     inputs = [Path(path) for path in paths]
     files = [_without_sam(path, reference, work / f"input-{place}.bam") for place, path in enumerate(inputs)]
@@ -83,17 +85,16 @@ def read_alignment(
     if len(files) > 1:
         path = work / "merged.bam"
         files = [_in_order(file, reference, work / f"ordered-{place}.bam") for place, file in enumerate(files)]
-        _run_samtools("merge", files, path, "-c", "-p", "-f", "-l", "1", "--reference", str(reference.fasta_path))
-    contents = _Contents.read(path, reference, work)
+        _run_samtools("merge", files, path, ["-c", "-p", "-f", "-l", "1", "--reference", str(reference.fasta_path)])
+    contents = _Contents.read(path, what, reference, work)
     if contents.statistics.is_unsorted:
-        warnings.append(f"{path.name}: not sorted by coordinate; it was sorted in the run's folder")
+        warnings.append(f"{_names(inputs)}: not sorted by coordinate; it was sorted in the run's folder")
         path = _sort(path, reference, work / "sorted.bam")
-        contents = _Contents.read(path, reference, work)
-    elif contents.cram and contents.cram.renamed:
-        path = _sort(path, reference, work / "renamed.bam")  # a BAM is read without the reference
-        contents = _Contents.read(path, reference, work)
+        contents = _Contents.read(path, what, reference, work)
     header, statistics = contents.header, contents.statistics
-    skipped = _check_reads(path, contents, reference)
+    skipped = _check_reads(what, contents, reference)
+    if contents.cram and contents.cram.renamed:
+        path = _as_bam(path, contents, reference, work / "renamed.bam")
     given = Path(indices[0]) if indices[0] and path == inputs[0] else None
     index = find_index(path, given, header, statistics, reference)
     counts = statistics.to_json()
@@ -106,9 +107,13 @@ def read_alignment(
         "skipped": skipped,
         "read_groups": list(header.read_groups),
         "long_reads": header.has_long_platform or counts["read_length_median"] > LONG_READ_BP,
-        "warnings": warnings + _warnings(path, header, counts["counts"], sample_id),
+        "warnings": warnings + _warnings(_names(inputs), header, counts["counts"], sample_id),
         **counts,
     }
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +126,7 @@ class _Contents:
     cram: CramContents | None
 
     @classmethod
-    def read(cls, path: Path, reference: Reference, work: Path) -> _Contents:
+    def read(cls, path: Path, what: str, reference: Reference, work: Path) -> _Contents:
         with open_file(path, reference) as alignment:
             header = read_header(path, alignment)
         match = match_contigs(header.names, header.lengths_bp, header.md5s, reference)
@@ -135,7 +140,7 @@ class _Contents:
             statistics.add_unread(cram.skipped, cram.num_records)
         try:
             with open_file(path, reference, index=index) as alignment:
-                for data in raw_chunks(alignment, _records(alignment, cram)):
+                for data in raw_chunks(alignment, _records(alignment, header, cram)):
                     statistics.add_records(data, reference)
                     report_progress({"num_records": statistics.num_records})
                     if statistics.is_unsorted:
@@ -144,7 +149,7 @@ class _Contents:
             if cram:
                 raise explain_decoding(path, header, cram, error) from error
             raise AlignmentError(
-                f"{path}: damaged or cut off after {statistics.num_records:,} records: {error}", reason="TRUNCATED"
+                f"{what}: damaged or cut off after {statistics.num_records:,} records: {error}", reason="TRUNCATED"
             ) from error
         return cls(header, match, statistics, cram)
 
@@ -158,35 +163,35 @@ class _Contents:
         return {reference.contigs[place].name: by_place[place] for place in sorted(by_place)}
 
 
-def _records(alignment: Any, cram: CramContents | None) -> Iterator[Any]:
+def _records(alignment: Any, header: AlignmentHeader, cram: CramContents | None) -> Iterator[Any]:
     """All records in the file's order; of a CRAM with contigs that cannot be decoded, all others."""
     if cram is None or not cram.skipped:
         return iter(alignment.fetch(until_eof=True))
-    names = [alignment.get_reference_name(int(tid)) for tid in np.flatnonzero(cram.num_records)]
-    skipped = {alignment.get_reference_name(tid) for tid in cram.skipped}
-    return chain.from_iterable(alignment.fetch(name) for name in [*(n for n in names if n not in skipped), "*"])
+    return chain.from_iterable(alignment.fetch(name) for name in [*_decodable(header, cram), "*"])
 
 
-def _check_reads(path: Path, contents: _Contents, reference: Reference) -> dict[str, dict[str, int]]:
+def _decodable(header: AlignmentHeader, cram: CramContents) -> list[str]:
+    return [header.names[tid] for tid in np.flatnonzero(cram.num_records) if tid not in cram.skipped]
+
+
+def _check_reads(what: str, contents: _Contents, reference: Reference) -> dict[str, dict[str, int]]:
     """Refuses a file without aligned reads and one of another reference; returns what lies on unknown contigs."""
     header, statistics = contents.header, contents.statistics
     num_mapped = statistics.contigs[:-1, 0]
     if statistics.num_records == 0:
-        raise AlignmentError(f"{path}: no reads", reason="NO_READS")
+        raise AlignmentError(f"{what}: no reads", reason="NO_READS")
     if not num_mapped.any():
         raise AlignmentError(
-            f"{path}: {statistics.num_records:,} reads, none of them aligned; give them as FASTQ (samtools fastq)",
+            f"{what}: {statistics.num_records:,} reads, none of them aligned; give them as FASTQ (samtools fastq)",
             reason="UNALIGNED",
         )
-    check = check_header_contigs(
-        str(path), header.names, header.lengths_bp, header.md5s, num_mapped.tolist(), reference
-    )
+    check = check_header_contigs(what, header.names, header.lengths_bp, header.md5s, num_mapped.tolist(), reference)
     compared, different = statistics.compared[:, 0], statistics.compared[:, 1]
     (wrong,) = np.nonzero((compared >= MIN_COMPARED_BASES) & (different > MAX_MISMATCH_RATE * compared))
     if len(wrong):
         worst = wrong[np.argmax(different[wrong] / compared[wrong])]
         raise ReferenceError(
-            f"{path}: wrong reference? On {header.names[worst]} {different[worst] / compared[worst]:.1%} of the reads' "
+            f"{what}: wrong reference? On {header.names[worst]} {different[worst] / compared[worst]:.1%} of the reads' "
             f"bases differ from {reference.path.name} (at most {MAX_MISMATCH_RATE:.0%} are expected): give the FASTA "
             "the reads were aligned to",
             field="reference",
@@ -194,13 +199,13 @@ def _check_reads(path: Path, contents: _Contents, reference: Reference) -> dict[
     return check.skipped
 
 
-def _warnings(path: Path, header: AlignmentHeader, counts: dict[str, int], sample_id: str) -> list[str]:
+def _warnings(names: str, header: AlignmentHeader, counts: dict[str, int], sample_id: str) -> list[str]:
     warnings = []
     samples = sorted({group["sample"] for group in header.read_groups if group["sample"]})
     if samples and samples != [sample_id]:
-        warnings.append(f"{path.name}: the read groups name the sample {', '.join(samples)}, the sheet {sample_id}")
+        warnings.append(f"{names}: the read groups name the sample {', '.join(samples)}, the sheet {sample_id}")
     if not counts["used"]:
-        warnings.append(f"{path.name}: not one of {counts['total']:,} records can be used for calling")
+        warnings.append(f"{names}: not one of {counts['total']:,} records can be used for calling")
     return warnings
 
 
@@ -225,18 +230,30 @@ def _sort(path: Path, reference: Reference, output: Path) -> Path:
     shutil.rmtree(scratch, ignore_errors=True)  # samtools does not write over what a killed run has left
     make_folder(scratch)
     options = ["-m", _SORT_MEMORY, "-l", "1", "-T", f"{scratch}/", "--reference", str(reference.fasta_path)]
-    _run_samtools("sort", [path], output, *options)
+    _run_samtools("sort", [path], output, options)
     shutil.rmtree(scratch)
     return output
 
 
-def _run_samtools(command: str, inputs: Sequence[Path], output: Path, *options: str) -> None:
+def _as_bam(path: Path, contents: _Contents, reference: Reference, output: Path) -> Path:
+    """Writes what can be decoded of a CRAM as BAM, which is read without the reference's names."""
+    options = ["-b", "-1", "--reference", str(reference.fasta_path)]
+    if contents.cram is None or not contents.cram.skipped:
+        _run_samtools("view", [path], output, options)
+    else:
+        index = make_index(path, contents.header, output.parent)
+        regions = [*_decodable(contents.header, contents.cram), "*"]
+        _run_samtools("view", [path, index], output, [*options, "-X"], regions)
+    return output
+
+
+def _run_samtools(
+    command: str, inputs: Sequence[Path], output: Path, options: Sequence[str], regions: Sequence[str] = ()
+) -> None:
     """Runs a command that writes one file, whole; without a @PG line, which would carry paths."""
     try:
         with whole_file(output) as aside:
-            arguments = ["--no-PG", *options, "-o", str(aside), *map(str, inputs)]
-            getattr(pysam, command)(*arguments)
+            arguments = ["--no-PG", *options, "-o", str(aside), *map(str, inputs), *regions]
+            getattr(pysam, command)(*arguments, catch_stdout=False)  # pysam would add its own -o
     except SamtoolsError as error:
-        said = " ".join(str(error).split())[-400:]
-        names = ", ".join(map(str, inputs))
-        raise AlignmentError(f"{names}: samtools {command} cannot read it: {said}") from error
+        raise AlignmentError(f"{', '.join(map(str, inputs))}: cannot be read by {samtools_said(error)}") from error

@@ -13,6 +13,7 @@ from tasks.alignment_statistics import AlignmentStatistics
 from tasks.errors import AlignmentError
 from tasks.files import whole_file
 from tasks.reference import Reference
+from tasks.samtools_process import samtools_said
 
 _MAX_BAI_BP = 1 << 29  # SAM v1, section 5.1.1: what BAI's bins can address
 
@@ -73,8 +74,7 @@ def make_index(path: Path, header: AlignmentHeader, folder: Path) -> Path:
         with whole_file(index) as aside:
             pysam.index(*options, "-o", str(aside), str(path))
     except SamtoolsError as error:
-        said = " ".join(str(error).split())[-400:]
         raise AlignmentError(
-            f"{path}: samtools cannot index it: {said}; sort it by coordinate", reason="UNSORTED"
+            f"{path}: cannot be indexed: {samtools_said(error)}; sort it by coordinate", reason="UNSORTED"
         ) from error
     return index

@@ -156,7 +156,8 @@ def _rebuild_error(what: str, fault: dict[str, Any], tail: str) -> TaskError:
 
 def _last_words(tail: str) -> str:
     """The last error htslib printed (``[E::function] text``), as the end of a message; empty when there is none."""
-    faults = [line for line in tail.splitlines() if line.startswith("[E::")]
+    # An index that is not there is looked for, and complained about, each time a file is opened.
+    faults = [line for line in tail.splitlines() if line.startswith("[E::") and "index" not in line.partition("]")[0]]
     return f" (htslib: {faults[-1].partition('] ')[2]})" if faults else ""
 
 

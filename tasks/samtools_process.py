@@ -72,6 +72,12 @@ def samtools_pipeline(*commands: list[str], folder: Path) -> Iterator[IO[bytes]]
             log.unlink(missing_ok=True)
 
 
+def samtools_said(error: SamtoolsError) -> str:
+    """What samtools printed, on one line, without pysam's ``samtools returned with error 1: stdout=, stderr=``."""
+    text = str(error).partition("stderr=")[2] or str(error)
+    return " ".join(text.replace("\\n", " ").strip("'\"").split())[-_SAID_BYTES:]
+
+
 def _failure(command: str, status: int, log: Path) -> AlignmentError | FolderError:
     said = " ".join(log.read_bytes()[-_SAID_BYTES:].decode(errors="replace").split())
     if "No space left on device" in said:
@@ -84,7 +90,7 @@ def _main(parent: int, command: str, *arguments: str) -> int:
     try:
         getattr(pysam, command)(*arguments, catch_stdout=False)
     except SamtoolsError as error:
-        print(error, file=sys.stderr)
+        print(samtools_said(error), file=sys.stderr)
         return 1
     return 0
 
