@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,11 +111,10 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
     """
     if padding_bp < 0:
         raise RegionsError(f"padding must be 0 or more bases, not {padding_bp}", field="padding_bp")
-    names, starts, ends, lines = _read_intervals(path)
-    match = match_contigs(list(dict.fromkeys(names)), [None] * len(set(names)), [None] * len(set(names)), reference)
-    place_of = dict(zip(dict.fromkeys(names), match.index.tolist(), strict=True))
-    contig = np.array([place_of[name] for name in names], dtype=np.int32)
-    start, end = np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
+    names, name_of, start, end, lines = _read_intervals(path)
+    unstated = [None] * len(names)
+    places = match_contigs(names, unstated, unstated, reference).index
+    contig = places[name_of]
     lengths_bp = np.diff(reference.offsets)
     is_known = contig >= 0
     contig_end = np.where(is_known, lengths_bp[contig], np.iinfo(np.int64).max)
@@ -122,7 +122,7 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
     if len(past):
         row = past[0]
         raise RegionsError(
-            f"{path}: line {lines[row]}: {names[row]}:{starts[row]}-{ends[row]} ends past the contig, which has "
+            f"{path}: line {lines[row]}: {names[name_of[row]]}:{start[row]}-{end[row]} ends past the contig, which has "
             f"{contig_end[row]:,} bases in {reference.path.name} ({len(past):,} such lines); "
             "was the BED made for another build?",
             reason="PAST_CONTIG_END",
@@ -132,7 +132,7 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
     if not keep.any():
         raise RegionsError(
             f"{path}: no interval on a contig of {reference.path.name}: the BED has "
-            f"{', '.join(list(place_of)[:5]) or 'none'}; the reference has "
+            f"{', '.join(names[:5])}; the reference has "
             f"{', '.join(contig.name for contig in reference.contigs[:5])}",
             reason="NO_REGIONS",
         )
@@ -147,16 +147,19 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
         merged.start,
         merged.end,
         {reason: count for reason, count in dropped.items() if count},
-        tuple(name for name, place in place_of.items() if place < 0),
+        tuple(name for name, place in zip(names, places, strict=True) if place < 0),
     )
 
 
-def _read_intervals(path: Path) -> tuple[list[str], list[int], list[int], list[int]]:
-    """Reads names, starts, ends and line numbers; refuses the file with its first faults."""
-    names: list[str] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    numbers: list[int] = []
+def _read_intervals(path: Path) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Reads the lines' intervals; refuses the file with its first faults.
+
+    Returns:
+        The distinct names in the file's order; then int64 [n] each: the number of the line's name, start, end, and the
+        line's own number.
+    """
+    number_of: dict[str, int] = {}
+    names, starts, ends, numbers = (array("q") for _ in range(4))
     faults: list[str] = []
     for number, line in enumerate(_lines(path), 1):
         text = line.strip()
@@ -171,7 +174,7 @@ def _read_intervals(path: Path) -> tuple[list[str], list[int], list[int], list[i
             if len(faults) == _NUM_FAULTS_SHOWN:
                 break
             continue
-        names.append(fields[0].strip())
+        names.append(number_of.setdefault(fields[0].strip(), len(number_of)))
         starts.append(int(fields[1]))
         ends.append(int(fields[2]))
         numbers.append(number)
@@ -179,7 +182,8 @@ def _read_intervals(path: Path) -> tuple[list[str], list[int], list[int], list[i
         raise RegionsError(f"{path}: not BED (contig, start, end; 0-based, end exclusive):\n" + "\n".join(faults))
     if not names:
         raise RegionsError(f"{path}: no interval in it", reason="EMPTY_FILE")
-    return names, starts, ends, numbers
+    name_of, start, end, lines = (np.frombuffer(column, dtype=np.int64) for column in (names, starts, ends, numbers))
+    return list(number_of), name_of, start, end, lines
 
 
 def _fault_of(fields: list[str]) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pysam
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import RegionsError
@@ -151,6 +151,21 @@ def test_what_is_no_bed_is_refused(reference: Reference, tmp_path: Path, content
         read(reference, tmp_path, content)
     assert message in str(caught.value)
     assert "regions.bed" in str(caught.value)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=60)
+    | st.lists(
+        st.lists(st.sampled_from(["chr0", "1", "x", "5", "50", "51", "-", "", " "]), max_size=4), max_size=4
+    ).map(lambda lines: "\n".join("\t".join(line) for line in lines).encode())
+)
+def test_any_bytes_are_read_or_refused_in_words(reference: Reference, tmp_path: Path, content: bytes) -> None:
+    try:
+        regions = read(reference, tmp_path, content)
+    except RegionsError:
+        return
+    assert 0 < regions.length_bp <= sum(LENGTHS_BP)
 
 
 def test_all_faults_of_a_bed_up_to_ten(reference: Reference, tmp_path: Path) -> None:
