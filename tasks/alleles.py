@@ -176,15 +176,19 @@ def make_key(contig: int, start: int, ref: str, alt: str, reference: Reference) 
     return int(keys.locus[0]), int(keys.code[0])
 
 
-def string_array(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> pa.Array:
+def string_array(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], is_there: NDArray[np.bool_] | None = None
+) -> pa.StringArray:
     """An Arrow string array over bytes laid end to end, without copying them.
 
     Args:
         data: uint8 [offsets[-1]], valid UTF-8.
         offsets: int64 [n + 1]; up to 2 GiB in all.
+        is_there: bool [n], False for nulls; None for no nulls.
     """
+    valid = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     return pa.StringArray.from_buffers(
-        len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))
+        len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data)), valid
     )
 
 

@@ -17,7 +17,8 @@ from tasks.header_check import check_header_contigs
 from tasks.reference import Reference
 from tasks.regions import Regions
 from tasks.vcf_binary import as_text
-from tasks.vcf_records import FAULT_TEXTS, LINE_FAULTS, RecordBlock, RecordReader
+from tasks.vcf_lines import FAULT_TEXTS, LINE_FAULTS
+from tasks.vcf_records import RecordBlock, RecordReader
 
 MAX_REJECTED_SHARE = 0.01
 """A file with more lines than this that are not records is refused."""
@@ -60,13 +61,13 @@ class ScanCounts:
 
     def add(self, block: RecordBlock) -> None:
         """Counts a block."""
-        bad = np.flatnonzero((block.fault != 0) & (block.fault != LINE_FAULTS.index("BLANK")))
-        self.records += block.num_records
+        bad = block.lines.bad_lines
+        self.records += block.lines.num_records
         self.rejected += len(bad)
-        self.records_in += block.num_records + len(bad)
+        self.records_in += block.lines.num_records + len(bad)
         for row in bad[: _FAULTS_SHOWN - len(self.faults)].tolist():
-            reason = LINE_FAULTS[block.fault[row]]
-            self.faults.append({"line": block.first_line + row, "reason": reason, "found": FAULT_TEXTS[reason]})
+            reason = LINE_FAULTS[block.lines.fault[row]]
+            self.faults.append({"line": block.lines.first_line + row, "reason": reason, "found": FAULT_TEXTS[reason]})
         self.alleles += len(block.keys.skip)
         for code, number in enumerate(np.bincount(block.keys.skip).tolist()):
             if code and number:
@@ -75,12 +76,12 @@ class ScanCounts:
         differ = int(np.count_nonzero(block.ref_state == REF_DIFFERS))
         self.refs_differ += differ
         self.refs_checked += differ + int(np.count_nonzero(block.ref_state == REF_MATCHES))
-        if block.num_records:
+        if block.lines.num_records:
             per_contig = np.bincount(block.contig_name, minlength=len(self._per_contig))
             per_contig[: len(self._per_contig)] += self._per_contig
-            self.is_sorted = self.is_sorted and self._continues_sorted(block.contig_name, block.position)
+            self.is_sorted = self.is_sorted and self._continues_sorted(block.contig_name, block.lines.position)
             self._per_contig = per_contig
-            ends = block.position + (block.records.ref_end - block.records.ref_begin) - 1
+            ends = block.lines.position + (block.records.ref_end - block.records.ref_begin) - 1
             self.max_position = max(self.max_position, int(ends.max()))
 
     def _continues_sorted(self, contig: NDArray[np.int32], position: NDArray[np.int64]) -> bool:
@@ -176,7 +177,7 @@ def scan_variants(
         counts, runs = ScanCounts(), RunWriter(folder)
         for block in reader.blocks():
             counts.add(block)
-            runs.add(allele_table(block.text, block.records, block.keys, reference))
+            runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
         counts.check(what, path)
         contigs = counts.contigs(reader.contig_names)
         build = _check_contigs(what, reader, contigs, reference)
