@@ -58,6 +58,8 @@ def train_caller(
         seed: Of the initial weights, the order of the batches and the noise.
         num_epochs: Passes over the training examples.
     """
+    # Sums split over threads would differ from machine to machine.
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     scale = train.evidence.std(axis=0) + 0.05

@@ -25,13 +25,14 @@ _STRETCH_BP = 100_000
 _CONTIG_SHARES = (0.6, 0.4)
 _HETEROZYGOSITY = (4e-4, 2e-3)
 _HARD_EVERY = 3
-_DUPLICATED_SHARE = (0.03, 0.2)
-_UNASSEMBLED_SHARE = (0.01, 0.06)
-_SYSTEMATIC_SHARE = (4e-4, 5e-3)
+_HARD_HETEROZYGOSITY = (1.5e-4, 5e-4)
+_DUPLICATED_SHARE = (0.03, 0.25)
+_UNASSEMBLED_SHARE = (0.02, 0.15)
+_SYSTEMATIC_SHARE = (5e-4, 6e-3)
 _MOST_OVERCONFIDENT, _MOST_CONTAMINATED = 0.12, 0.08
-"""Every third individual has a genome full of paralogues and a poor run: false candidates then outnumber true ones, and
-the caller learns what they look like. The others are as the simulator makes them by default, so that the share of true
-alleles among those that look well is a usual one."""
+"""Every third individual has few variants, a genome full of paralogues and a poor run: false candidates then outnumber
+true ones, and the caller learns what they look like. The others are as the simulator makes them by default, so that the
+share of true alleles among those that look well is a usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) 
         [int(share * genome_bp) for share in _CONTIG_SHARES],
         **{name: _log_uniform(rng, bounds) for name, bounds in shares.items()},
     )
-    alleles = simulate_alleles(rng, genome, heterozygosity=_log_uniform(rng, _HETEROZYGOSITY))
+    heterozygosity = _log_uniform(rng, _HARD_HETEROZYGOSITY if is_hard else _HETEROZYGOSITY)
+    alleles = simulate_alleles(rng, genome, heterozygosity=heterozygosity)
     fasta = scratch / "genome.fa"
     write_fasta(fasta, genome)
     library = draw_library(rng)
@@ -143,6 +145,20 @@ def load_examples(paths: list[Path]) -> CallExamples:
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     sizes = [part["copies"].size for part in parts]
     return CallExamples(individual=np.repeat(np.arange(len(parts)), sizes), **joined)
+
+
+def select_individuals(examples: CallExamples, chosen: np.ndarray) -> CallExamples:
+    """The examples of the individuals where `chosen`, bool [num_individuals], is true; they are numbered anew."""
+    rows = chosen[examples.individual]
+    return CallExamples(
+        examples.window[rows],
+        examples.pileup[rows],
+        examples.evidence[rows],
+        examples.copies[rows],
+        (np.cumsum(chosen) - 1)[examples.individual[rows]],
+        examples.num_missed[chosen],
+        examples.depth[chosen],
+    )
 
 
 def _log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
