@@ -77,6 +77,8 @@ def score(
     from tasks.errors import InputError, TaskError
 
     _interrupt_on_sigterm()
+    # Genomes are their owner's alone: also the files that libraries write, here and in the workers this starts.
+    os.umask(0o077)
     if redis:
         os.environ["COHORTFLOW_REDIS_URL"] = redis
     try:
@@ -115,14 +117,13 @@ def score(
 
 def _check_before_start(sheet: Path, pipeline: str, options: Any, scheduler: str | None, redis: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
-    from tasks.sheet import read_sheet
-
     from tasks.pipelines import make_pipeline
+    from tasks.sheet import read_sheet
 
     read_sheet(sheet)
     make_pipeline(pipeline, options)
     if redis:
-        from serving.cache.redis_tier import check_redis_url
+        from tasks.cluster import check_redis_url
 
         check_redis_url(redis)
     if scheduler:

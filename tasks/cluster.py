@@ -47,6 +47,12 @@ class SchedulerAddressError(InputError):
     default_reason = "BAD_SCHEDULER"
 
 
+class RedisAddressError(InputError):
+    """The URL of Redis is wrong."""
+
+    default_reason = "BAD_REDIS"
+
+
 def num_gpus() -> int:
     """How many NVIDIA GPUs this machine shows; 0 without a driver."""
     if shutil.which("nvidia-smi") is None or importlib.util.find_spec("pynvml") is None:
@@ -78,6 +84,22 @@ def check_address(address: str) -> str:
     if parts.scheme == "tcp" and not _is_loopback(parts.hostname):
         return f"{address}: whoever reaches this port can run code on its workers; use tls:// beyond one machine"
     return ""
+
+
+def check_redis_url(url: str) -> None:
+    """Checks that redis-py understands a URL; the message never shows it, for it may hold a password.
+
+    Raises:
+        RedisAddressError: It does not.
+    """
+    from redis.connection import parse_url
+
+    try:
+        parse_url(url)
+    except ValueError as error:
+        raise RedisAddressError(
+            "--redis: not a Redis URL; give redis://host:port/0, rediss:// for TLS, or unix:///path", field="redis"
+        ) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,0 +1,138 @@
+"""Runs that are cut short: a worker dies, the process group dies, a person cancels; and cohorts that grow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.flows.cohort import COMMAND, Cohort, outputs, run_command
+from tests.flows.test_score_cohort import manifest_of
+
+DEADLINE_S = 120.0
+
+
+def wait_for(condition: Callable[[], object], run: subprocess.Popen[str]) -> None:
+    """Waits until something shows on disk, which no handle can announce from another process group."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(COMMAND), *map(str, arguments)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def sheet(cohort: Cohort) -> Path:
+    return cohort.sheet(
+        "resume.csv", [{"sample": "B", "bam": cohort.individual.bam}, {"sample": "V", "vcf": cohort.vcf}]
+    )
+
+
+@pytest.fixture(scope="module")
+def request_of(cohort: Cohort, sheet: Path) -> Callable[[Path], list[object]]:
+    def request(output: Path) -> list[object]:
+        return ["score", sheet, "--reference", cohort.reference, "--output", output, "--shard-bp", 5000]
+
+    return request
+
+
+@pytest.fixture(scope="module")
+def whole(request_of: Callable[[Path], list[object]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The outputs of a run that nothing disturbed."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    run = run_command(*request_of(output))
+    assert run.returncode == 0, run.stderr
+    return outputs(output)
+
+
+def called_shards(output: Path) -> int:
+    return len(list(output.glob("work/samples/B/calls/*.json")))
+
+
+def test_sigkill_of_everything_then_the_same_command(
+    request_of: Callable[[Path], list[object]], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with start(*request_of(output)) as run:
+        wait_for(lambda: called_shards(output) >= 2, run)
+        family = psutil.Process(run.pid).children(recursive=True)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    assert not (output / "manifest.json").exists()
+    again = run_command(*request_of(output))
+    assert again.returncode == 0, again.stderr
+    assert outputs(output) == whole
+
+
+def test_a_killed_worker_is_replaced(
+    request_of: Callable[[Path], list[object]], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with start(*request_of(output)) as run:
+        wait_for(lambda: called_shards(output) >= 2, run)
+        workers = [
+            child
+            for child in psutil.Process(run.pid).children(recursive=True)
+            if "multiprocessing.spawn" in " ".join(child.cmdline())
+        ]
+        workers[0].kill()
+        _, errors = run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == 0, errors
+    assert outputs(output) == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_cancelled_means_130_and_resumable(
+    number: signal.Signals, request_of: Callable[[Path], list[object]], whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with start(*request_of(output)) as run:
+        wait_for(lambda: called_shards(output) >= 1, run)
+        run.send_signal(number)
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "the same command goes on" in errors
+    again = run_command(*request_of(output))
+    assert again.returncode == 0, again.stderr
+    assert outputs(output) == whole
+
+
+def test_a_sample_that_joins_costs_its_own_alleles_alone(cohort: Cohort, tmp_path: Path) -> None:
+    lines = subprocess.run(["gzip", "-dc", str(cohort.vcf)], capture_output=True, text=True, check=True).stdout
+    head = [line for line in lines.splitlines() if line.startswith("#")]
+    body = [line for line in lines.splitlines() if not line.startswith("#")]
+    for name, kept in (("first", body[: len(body) // 2]), ("second", body[len(body) // 4 :])):
+        (cohort.folder / f"{name}.vcf").write_text("\n".join([*head, *kept]) + "\n")
+    output = tmp_path / "out"
+    rows = [{"sample": "P", "vcf": cohort.folder / "first.vcf"}, {"sample": "Q", "vcf": cohort.folder / "second.vcf"}]
+    arguments = ["--reference", cohort.reference, "--output", output]
+    assert run_command("score", cohort.sheet("p.csv", rows[:1]), *arguments).returncode == 0
+    first = manifest_of(output)["models"]["effect"]["rows_executed"]
+    kept = (output / "samples/P/P.vcf.gz").stat().st_mtime_ns
+    assert run_command("score", cohort.sheet("pq.csv", rows), *arguments).returncode == 0
+    second = manifest_of(output)["models"]["effect"]["rows_executed"]
+    total = manifest_of(output)["cohort"]["distinct"]["alleles"]
+    assert first + second == total
+    assert (output / "samples/P/P.vcf.gz").stat().st_mtime_ns == kept
+    refused = run_command("score", cohort.sheet("q.csv", rows[1:]), *arguments)
+    assert refused.returncode == 2
+    assert "sample P: is in the folder, not in the sheet" in refused.stderr

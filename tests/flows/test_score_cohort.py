@@ -1,0 +1,142 @@
+"""Whole runs: a real Dask cluster, a real Prefect server, real files."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pysam
+import pytest
+
+from flows.prefect_server import prefect_api, wait_until_healthy
+from tests.flows.cohort import Cohort, outputs, records, run_command
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def everything(cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run over one individual as VCF, BAM and FASTQ, and one broken sample."""
+    (cohort.folder / "broken.vcf").write_text("this is not a VCF\n")
+    sheet = cohort.sheet(
+        "everything.csv",
+        [
+            {"sample": "V", "vcf": cohort.vcf},
+            {"sample": "B", "bam": cohort.individual.bam},
+            {
+                "sample": "F",
+                "fastq_1": cohort.individual.fastq[0],  # type: ignore[index]
+                "fastq_2": cohort.individual.fastq[1],  # type: ignore[index]
+            },
+            {"sample": "X", "vcf": cohort.folder / "broken.vcf"},
+        ],
+    )
+    output = tmp_path_factory.mktemp("everything") / "out"
+    run = run_command("score", sheet, "--reference", cohort.reference, "--output", output)
+    assert run.returncode == 3, run.stderr
+    assert "failed: X: NOT_VCF" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert "3 of 4 samples done" in run.stdout
+    return output
+
+
+def test_every_kind_of_input_becomes_the_same_outputs(everything: Path, cohort: Cohort) -> None:
+    manifest = manifest_of(everything)
+    assert {i: s["status"] for i, s in manifest["samples"].items()} == {
+        "V": "done",
+        "B": "done",
+        "F": "done",
+        "X": "failed",
+    }
+    for sample_id in "VBF":
+        folder = everything / "samples" / sample_id
+        with pysam.VariantFile(str(folder / f"{sample_id}.vcf.gz")) as variants:
+            scores = [record.info["CF_DEMO_EFFECT"] for record in variants]
+        table = pq.read_table(folder / f"{sample_id}.parquet")
+        found = [score for record in scores for score in record]
+        assert table["CF_DEMO_EFFECT"].to_numpy() == pytest.approx(np.array(found), abs=1e-6)
+        assert (folder / f"{sample_id}.vcf.gz.tbi").exists()
+    before = [line.split("\t")[:7] for line in records(cohort.vcf)]
+    assert [line.split("\t")[:7] for line in records(everything / "samples/V/V.vcf.gz")] == before
+    assert (everything / "samples/F/F.bam").exists()
+    assert not (everything / "samples/X/X.vcf.gz").exists()
+
+
+def test_calls_find_the_truth(everything: Path, cohort: Cohort) -> None:
+    truth = {tuple(line.split("\t")[:2]) for line in records(cohort.vcf)}
+    for sample_id in "BF":
+        found = {
+            tuple(line.split("\t")[:2]) for line in records(everything / f"samples/{sample_id}/{sample_id}.vcf.gz")
+        }
+        assert len(found & truth) / len(truth) > 0.8
+        assert len(found & truth) / len(found) > 0.8
+
+
+def test_one_allele_has_one_score(everything: Path) -> None:
+    scores: dict[tuple[str, ...], str] = {}
+    for sample_id in "VBF":
+        for line in records(everything / f"samples/{sample_id}/{sample_id}.vcf.gz"):
+            contig, pos, _, ref, alt, _, _, info = line.split("\t")[:8]
+            score = next(field for field in info.split(";") if field.startswith("CF_DEMO_EFFECT="))
+            assert scores.setdefault((contig, pos, ref, alt), score) == score
+
+
+def test_outputs_are_their_owners_alone(everything: Path) -> None:
+    for path in everything.rglob("*"):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert path.is_symlink() or mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_report_and_multiqc_are_there(everything: Path) -> None:
+    page = (everything / "report.html").read_text()
+    assert "no clinical meaning" in page
+    assert "NOT_VCF" in page
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+    assert list(everything.glob("*_mqc.json"))
+
+
+def test_counts_balance(everything: Path) -> None:
+    cohort = manifest_of(everything)["cohort"]
+    assert cohort["records_in"] == cohort["records_out"] + cohort["rejected"]
+    assert cohort["alleles"] == cohort["scored"] + sum(cohort["skipped"].values())
+    alleles = pq.read_table(everything / "cohort" / "alleles.parquet")
+    assert alleles.num_rows == cohort["distinct"]["alleles"]
+
+
+def test_no_task_is_left_running(everything: Path) -> None:
+
+    with prefect_api() as url:
+        wait_until_healthy(url)
+        # A child process: Prefect reads its settings once, when it is first imported.
+        script = (
+            "from prefect.client.orchestration import get_client\n"
+            "with get_client(sync_client=True) as client:\n"
+            "    runs = client.read_task_runs()\n"
+            "    print(sum(1 for run in runs if not run.state.is_final()), len(runs))\n"
+        )
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    unfinished, total = map(int, found.stdout.split())
+    assert unfinished == 0
+    assert total >= 8
+
+
+def test_the_same_command_again_changes_nothing(everything: Path, cohort: Cohort) -> None:
+    before = outputs(everything)
+    stamp = (everything / "samples/V/V.vcf.gz").stat().st_mtime_ns
+    run = run_command(
+        "score", cohort.folder / "everything.csv", "--reference", cohort.reference, "--output", everything
+    )
+    assert run.returncode == 3
+    assert outputs(everything) == before
+    assert (everything / "samples/V/V.vcf.gz").stat().st_mtime_ns == stamp
+    assert manifest_of(everything)["models"].get("embedder", {}).get("rows_executed", 0) == 0
