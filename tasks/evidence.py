@@ -16,7 +16,10 @@ NEIGHBOUR_BP = 64
 """Candidates so near are each other's neighbours: a crowd of them is what a paralogue looks like."""
 
 DEPTH_WINDOW_BP = 512
-"""The depth at a candidate is compared with the mean over so many bases on both sides."""
+"""The depth at a candidate is compared with the mean of the covered bases so near on both sides."""
+
+MAX_DEPTH = 120
+"""Fragments beyond so many add nothing: deep data looks as the deepest that the caller has learnt from."""
 
 NAMES = (
     "alternate_fraction",
@@ -125,16 +128,18 @@ def weigh(
     place = candidates.start - depth_start
     total = counts.sum(axis=1).astype(np.float64)
     low = low_quality_depth[place]
-    running = np.concatenate((np.zeros(1), np.cumsum(depth + low_quality_depth)))
+    all_depth = depth + low_quality_depth
+    running = np.concatenate((np.zeros(1, np.int64), np.cumsum(all_depth)))
+    covered = np.concatenate((np.zeros(1, np.int64), np.cumsum(all_depth > 0)))
     first, last = np.maximum(place - DEPTH_WINDOW_BP, 0), np.minimum(place + DEPTH_WINDOW_BP, depth.size)
-    mean_depth = (running[last] - running[first]) / (last - first)
+    mean_depth = (running[last] - running[first]) / np.maximum(covered[last] - covered[first], 1)
     evidence[:, 0] = alternate_fractions(counts)
     evidence[:, 1] = counts[:, OTHER] / np.maximum(total, 1)
-    evidence[:, 2] = np.log1p(total) / 4
-    evidence[:, 3] = np.log1p(counts[:, ALTERNATE]) / 4
+    evidence[:, 2] = np.log1p(np.minimum(total, MAX_DEPTH)) / 4
+    evidence[:, 3] = np.log1p(np.minimum(counts[:, ALTERNATE], MAX_DEPTH)) / 4
     evidence[:, 4] = low / np.maximum(low + depth[place], 1)
     evidence[:, 5] = observations.num_low_quality / np.maximum(observations.num_low_quality + total, 1)
-    evidence[:, 6] = np.minimum((low + depth[place]) / np.maximum(mean_depth, 1), 4) / 2
+    evidence[:, 6] = np.minimum(all_depth[place] / np.maximum(mean_depth, 1), 4) / 2
     _weigh_reads(
         reads.flag, reads.start, reads.mapping_quality, reads.query_start, reads.query_end, reads.base_offset,
         reads.num_differences, reads.num_indels, observations.offset, observations.read, observations.shows,
