@@ -42,6 +42,8 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
     "cache_hits_redis": ("cohortflow_cache_num_redis_hits_per_model", "Cache hits (rows) that came from Redis"),
     "padding_rows": ("cohortflow_inference_padding_rows", "Rows executed only to fill a batch"),
 }
+WAITING_GAUGE = "nv_inference_pending_request_count"
+CACHE_GAUGE = "cohortflow_cache_bytes"
 FAILURE_NAME = "nv_inference_request_failure"
 DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BATCH_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -184,8 +186,8 @@ class ServingCollector(Collector):
 
 
 GAUGES: Mapping[str, str] = {
-    "nv_inference_pending_request_count": "Number of requests waiting for an instance",
-    "cohortflow_cache_bytes": "Bytes held by the row cache in memory",
+    WAITING_GAUGE: "Number of requests waiting for an instance",
+    CACHE_GAUGE: "Bytes held by the row cache in memory",
 }
 
 SERVING = ServingCollector()

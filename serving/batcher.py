@@ -28,11 +28,12 @@ class Batcher:
         label: str,
         config: ModelConfig,
         instances: Sequence[Instance],
+        max_batch_size: int,
         watch: DeadlineWatch,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._label = label
-        self._max_batch_size = max(config.max_batch_size, 1)
+        self._max_batch_size = max_batch_size
         self._instances = instances
         self._watch = watch
         self._clock_ns = clock_ns

@@ -69,6 +69,8 @@ class Ensemble(Served):
         )
         super().__init__(folder.name, version, config, digest, services)
         self._steps = steps
+        self._changed = threading.Condition()
+        self._num_running = 0
         self._uses = Counter(tensor for step in steps for tensor in set(step.inputs.values()))
         self._uses.update(spec.name for spec in config.outputs)
 
@@ -76,7 +78,9 @@ class Ensemble(Served):
         """Nothing of its own runs."""
 
     def close(self) -> None:
-        """Nothing of its own runs."""
+        """Waits for the calls in flight; they need its models, which must be closed after it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._num_running == 0)
 
     def _begin(self, call: Call) -> Answer:
         answer = Answer(self.label)
@@ -89,6 +93,16 @@ class Ensemble(Served):
         return answer
 
     def _drive(self, call: Call, answer: Answer) -> None:
+        with self._changed:
+            self._num_running += 1
+        try:
+            self._run_steps(call, answer)
+        finally:
+            with self._changed:
+                self._num_running -= 1
+                self._changed.notify_all()
+
+    def _run_steps(self, call: Call, answer: Answer) -> None:
         """Runs the graph: submits each step once its inputs are there, until outputs or an error settle `answer`."""
         events: queue.SimpleQueue[tuple[Step, Answer] | None] = queue.SimpleQueue()
         answer.add_done_callback(lambda _: events.put(None))

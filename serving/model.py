@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitoring.metrics import SERVING, WAITING_GAUGE
 from serving.answer import Answer
 from serving.backends import find_backend
 from serving.backends.base import Backend, Device
@@ -16,8 +17,9 @@ from serving.cache.rows import RowCache
 from serving.config import ENSEMBLE, InstanceGroup, ModelConfig, complete
 from serving.deadlines import DeadlineWatch
 from serving.digest import execution_digest
-from serving.errors import ServingError
+from serving.errors import ModelLoadError, ServingError
 from serving.instance import Instance
+from serving.invariance import measure_row_multiple
 from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.statistics import ModelStatistics
@@ -37,6 +39,7 @@ class Served(ABC):
 
     Attributes:
         label: Its name and version, for messages.
+        row_multiple: Its batches are padded to a multiple of so many rows.
         digest: Everything its numbers depend on besides their inputs.
     """
 
@@ -54,6 +57,7 @@ class Served(ABC):
         self.digest = digest
         self.label = f"{'ensemble' if config.backend == ENSEMBLE else 'model'} {name!r} version {version}"
         self.statistics = ModelStatistics(name, str(version))
+        self.row_multiple = 1
         self._clock_ns = services.clock_ns
         self._watch = services.watch
         self._cached: CachedModel | None = None
@@ -140,7 +144,9 @@ class Model(Served):
                 instances += [
                     Instance(self.label, config, backend, self.statistics, services.clock_ns) for backend in backends
                 ]
-        self._batcher = Batcher(self.label, config, instances, services.watch, services.clock_ns)
+        self._batcher = Batcher(
+            self.label, config, instances, self._settle_batches(instances), services.watch, services.clock_ns
+        )
 
     def _load(self, kind: type[Backend], path: Path, device: Device, count: int, threads: int) -> list[Backend]:
         backends = []
@@ -151,6 +157,27 @@ class Model(Served):
         self._backends += backends
         return backends * count if kind.is_shareable else backends
 
+    def _settle_batches(self, instances: list[Instance]) -> int:
+        """Decides where equal rows get equal bytes: the row multiple of the instances, and the largest batch.
+
+        The parameter ``row_multiple`` says it without measuring; else the first instance is measured.
+        """
+        config = self.config
+        limit = max(config.max_batch_size, 1)
+        said = config.parameters.get("row_multiple")
+        if said is not None and not (said.isdecimal() and 1 <= int(said) <= limit):
+            raise ModelLoadError(
+                f"{self.label}: parameter 'row_multiple' is {said!r}, not a number within 1-{limit}",
+                field="parameters.row_multiple",
+            )
+        multiple = int(said) if said else measure_row_multiple(self.label, instances[0].execute, config.inputs, limit)
+        if multiple is None:
+            multiple = limit = 1
+        for instance in instances:
+            instance.row_multiple = multiple
+        self.row_multiple = multiple
+        return limit - limit % multiple
+
     @property
     def num_waiting(self) -> int:
         """Requests that wait for an instance."""
@@ -159,12 +186,17 @@ class Model(Served):
     def start(self) -> None:
         """Starts a thread per instance."""
         self._batcher.start()
+        SERVING.set_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
 
     def close(self) -> None:
         """Finishes waiting requests, stops the threads and unloads."""
+        SERVING.remove_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
         self._batcher.close()
         for backend in self._backends:
             backend.unload()
+
+    def _read_waiting(self) -> float:
+        return self._batcher.num_waiting
 
     def _begin(self, call: Call) -> Answer:
         return self._batcher.submit(call)

@@ -37,12 +37,16 @@ HMAC_KEY_VARIABLE = "COHORTFLOW_REDIS_HMAC_KEY"
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What a client needs to know of a model; `dims` of its tensors are without the batch dimension."""
+    """What a client needs to know of a model; `dims` of its tensors are without the batch dimension.
+
+    Batches are padded to multiples of `row_multiple` rows, where equal rows were measured to get equal bytes.
+    """
 
     name: str
     versions: tuple[int, ...]
     backend: str
     max_batch_size: int
+    row_multiple: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
@@ -112,6 +116,7 @@ class ModelServer:
         except BaseException:
             self.close()
             raise
+        metrics.SERVING.set_gauge(metrics.CACHE_GAUGE, "", "", self._read_cache_bytes)
         self._is_running = True
 
     def close(self) -> None:
@@ -120,7 +125,9 @@ class ModelServer:
         Rows still to be written to Redis are written, for at most `FLUSH_S` seconds and while Redis takes them.
         """
         self._is_running = False
-        for versions in self._models.values():
+        metrics.SERVING.remove_gauge(metrics.CACHE_GAUGE, "", "", self._read_cache_bytes)
+        # An ensemble was loaded after its steps, and is closed before them.
+        for versions in reversed(self._models.values()):
             for model in versions.values():
                 model.close()
         self._models = {}
@@ -219,12 +226,14 @@ class ModelServer:
         Raises:
             NotFoundError: No such model or version.
         """
-        config = self._find(model, version).config
+        served = self._find(model, version)
+        config = served.config
         return ModelMetadata(
             model,
             tuple(sorted(self._models[model])),
             config.backend,
             config.max_batch_size,
+            served.row_multiple,
             config.inputs,
             config.outputs,
         )
@@ -253,6 +262,9 @@ class ModelServer:
         """Rows and bytes of the cache in memory, and what happened with Redis: see `RedisTier.counts` for the names."""
         redis = {} if self._redis is None else {f"redis_{name}": count for name, count in self._redis.counts.items()}
         return {"memory_rows": self._cache.num_rows, "memory_bytes": self._cache.num_bytes, **redis}
+
+    def _read_cache_bytes(self) -> float:
+        return self._cache.num_bytes
 
     def _make_redis(self) -> RedisTier | None:
         if self._redis_url is None:

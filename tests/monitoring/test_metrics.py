@@ -1,0 +1,63 @@
+"""The metrics page of the model server: Triton's names, and counters that never go back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitoring import metrics
+from serving.errors import ServingError
+from serving.server import ModelServer
+from tests.serving.models import affine, logarithm, write_model
+
+
+def page(registry=REGISTRY):
+    """Samples by (name, model, other labels)."""
+    samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            labels = {key: value for key, value in sample.labels.items() if key not in ("model", "version")}
+            samples[sample.name, sample.labels.get("model"), *labels.values()] = sample.value
+    return samples
+
+
+def test_a_server_built_twice_goes_on_counting(tmp_path):
+    write_model(tmp_path, "twice", affine(), "max_batch_size: 8 dynamic_batching { } response_cache { enable: true }")
+    x = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    for times in (1, 2):
+        with ModelServer(tmp_path) as server:
+            server.infer("twice", {"x": x})
+            server.infer("twice", {"x": x})
+            samples = page()
+            assert samples["cohortflow_cache_bytes", ""] == server.cache_statistics()["memory_bytes"]
+        assert samples["nv_inference_request_success", "twice"] == 2 * times
+        assert samples["nv_inference_count", "twice"] == 10 * times
+        assert samples["nv_inference_exec_count", "twice"] == 2 * times
+        assert samples["nv_cache_num_hits_per_model", "twice"] == 10 * times
+        assert samples["nv_cache_num_misses_per_model", "twice"] == 10 * times
+        assert samples["nv_inference_request_duration_us", "twice"] > 0
+        assert samples["cohortflow_inference_batch_rows_count", "twice"] == 2 * times
+        assert samples["nv_inference_pending_request_count", "twice"] == 0
+    assert ("nv_inference_pending_request_count", "twice") not in page()
+
+
+def test_a_failure_is_counted_once_with_its_reason(tmp_path):
+    write_model(tmp_path, "fails", logarithm(), "max_batch_size: 8")
+    with ModelServer(tmp_path) as server:
+        with pytest.raises(ServingError):
+            server.infer("fails", {"x": np.array([[-1]], np.float32)})
+        with pytest.raises(ServingError):
+            server.infer("fails", {"x": np.array([[1]], np.float32)}, priority=3)
+    samples = page()
+    assert samples["nv_inference_request_failure", "fails", "BACKEND"] == 1
+    assert samples["nv_inference_request_failure", "fails", "OTHER"] == 1
+    assert samples["nv_inference_request_success", "fails"] == 0
+
+
+def test_registering_twice_changes_nothing():
+    registry = CollectorRegistry()
+    metrics.register(registry)
+    metrics.register(registry)
+    assert generate_latest(registry).decode().count("# HELP nv_inference_count ") == 1
