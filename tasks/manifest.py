@@ -86,18 +86,18 @@ def sum_counts(counts: Iterable[Json]) -> Json:
 def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Json:
     """What became of one sample."""
     summaries = stage_summaries(folder, sample_id)
+    inputs = _absolute_paths(settings["samples"][sample_id])
+    named = [*inputs, *_absolute_paths(settings["regions"])]
+
+    def plain(text: str) -> str:
+        return without_folders(text, folder, named)
+
     entry: Json = {
         "kind": plan.samples[sample_id]["kind"],
-        "inputs": [Path(path).name for path in _absolute_paths(settings["samples"][sample_id])],
+        "inputs": [Path(path).name for path in inputs],
         "outputs": _outputs(folder, sample_id),
         "metrics": read_metrics(summaries),
-        "notes": [
-            {
-                "text": without_folders(note.text, folder, settings),
-                "detail": without_folders(note.detail, folder, settings),
-            }
-            for note in read_notes(summaries)
-        ],
+        "notes": [{"text": plain(note.text), "detail": plain(note.detail)} for note in read_notes(summaries)],
     }
     if "output" in summaries:
         return {"status": "done", **entry, "counts": _checked_counts(sample_id, summaries["output"])}
@@ -105,8 +105,13 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Js
     if not mark.exists():
         raise BalanceError(f"sample {sample_id}: neither finished nor failed; this is a defect of the program")
     failure = read_json(mark)
-    message = without_folders(failure["message"], folder, settings)
-    return {"status": "failed", "reason": failure["reason"], "message": message, "blame": failure["blame"], **entry}
+    return {
+        "status": "failed",
+        "reason": failure["reason"],
+        "message": plain(failure["message"]),
+        "blame": failure["blame"],
+        **entry,
+    }
 
 
 def _outputs(folder: RunFolder, sample_id: str) -> list[str]:
@@ -183,10 +188,16 @@ def _absolute_paths(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and value.startswith("/") else []
 
 
-def without_folders(text: str, folder: RunFolder, settings: Json) -> str:
-    """`text` with the names of files in place of their paths: the same for the same run in another folder."""
+def without_folders(text: str, folder: RunFolder, paths: Sequence[str]) -> str:
+    """`text` with the names of files in place of their paths: the same for the same run in another folder.
+
+    Args:
+        text: A message or remark.
+        folder: The run's folder; what lies below it keeps its place in it.
+        paths: Files that the text may name, folders with spaces among them.
+    """
     text = text.replace(f"{folder.root}/", "")
-    for path in sorted(_absolute_paths(settings), key=len, reverse=True):
+    for path in sorted(paths, key=len, reverse=True):
         text = text.replace(path, Path(path).name)
     return _PATH.sub("", text)
 

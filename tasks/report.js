@@ -26,6 +26,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 
+  if (rows.length < 8) continue; // nothing to search for
   const filter = document.createElement("div");
   filter.className = "filter";
   const input = document.createElement("input");

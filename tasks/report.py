@@ -31,7 +31,7 @@ from tasks.sample_metrics import METRICS, Metric
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_name("report.js")
 _MAX_NAMES = 12
-_MAX_NOTES = 100
+_MAX_NOTES = 40
 _READ_GROUPS = ("Reads", "Alignment")
 
 Json = dict[str, Any]

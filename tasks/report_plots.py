@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 WIDTH = 560
 _PLOT_HEIGHT = 190
 _ROW_HEIGHT = 20
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 10, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 22, 10, 42
 _CHARACTER_WIDTH = 7.2
 _VALUE_WIDTH = 70
 _LABEL_CHARACTERS = 26
@@ -94,7 +94,7 @@ def short_number(value: float) -> str:
 
 def percent(value: float) -> str:
     """A share for an axis."""
-    return f"{plain_number(round(value * 100, 3))} %"
+    return f"{plain_number(round(value * 100, 3))}\u00a0%"
 
 
 @dataclass(frozen=True, slots=True)

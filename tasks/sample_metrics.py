@@ -48,7 +48,7 @@ class Metric:
         if value is None:
             return "–"
         if self.kind == "share":
-            return f"{value * 100:.{self.decimals}f} %"
+            return f"{value * 100:.{self.decimals}f}\u00a0%"
         return f"{value:,.{self.decimals}f}"
 
 

@@ -39,7 +39,8 @@ def read_notes(summaries: Summaries) -> list[Note]:
 def _notes(summaries: Summaries) -> Iterator[Note]:
     for part in _parts(summaries):
         for warning in part.get("warnings", ()):
-            yield Note(warning)
+            file, colon, text = warning.partition(": ")
+            yield Note(text, file) if colon else Note(warning)
     alignment = summaries.get("intake", {}).get("alignment", {})
     for reason, contigs in alignment.get("skipped", {}).items():
         names = ", ".join(list(contigs)[:_MAX_NAMES]) + ", ..." * (len(contigs) > _MAX_NAMES)

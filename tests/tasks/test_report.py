@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tasks.files import read_json, write_json
+from tasks.folder import RunFolder
+from tasks.manifest import make_manifest
+from tasks.pipelines import make_pipeline
+from tasks.report import write_report
+from tests.tasks.report_cohort import SECONDS, STATISTICS, make_cohort
+
+TIMING = re.compile(r'<section id="timing">.*?</section>', re.DOTALL)
+VOID = {"meta", "input", "br", "hr", "link", "img"}
+
+
+def _page(folder: RunFolder, statistics: Any = None, seconds: dict[str, float] = SECONDS) -> str:
+    write_report(folder, make_manifest(folder, statistics or [{"variants": STATISTICS}], seconds))
+    return folder.report.read_text()
+
+
+class Outline(HTMLParser):
+    """The elements of a page, its attributes and text; fails where tags do not close in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    failed = {"S0003": ("TRUNCATED", "/lab/incoming/S0003.fastq: cut off"), "S0005": ("WRONG_REFERENCE", "wrong?")}
+    return _page(make_cohort(tmp_path_factory.mktemp("mixed") / "run", 8, failed=failed))
+
+
+def test_page_is_well_formed_and_loads_nothing(mixed: str) -> None:
+    outline = Outline(mixed)
+    for tag, attributes in outline.elements:
+        assert tag not in {"link", "img", "iframe", "object", "base", "form"}
+        assert "style" not in attributes
+        for name, value in attributes.items():
+            assert name not in {"src", "srcset", "xlink:href"}
+            assert not name.startswith("on")
+            assert name != "href" or (value or "").startswith("#")
+    assert "@import" not in mixed
+    assert "url(" not in mixed
+
+
+def test_links_lead_somewhere_and_ids_are_unique(mixed: str) -> None:
+    outline = Outline(mixed)
+    ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {(attributes["href"] or "")[1:] for tag, attributes in outline.elements if tag == "a"}
+    assert links <= set(ids)
+    assert {"failed", "samples", "notes", "scores", "reads", "alignments", "skipped", "models", "timing"} <= links
+
+
+def test_policy_lets_only_our_own_script_and_style_run(mixed: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', mixed)
+    assert policy is not None
+    content = policy[1].replace("&#39;", "'")
+    assert "default-src 'none'" in content
+    for tag in ("script", "style"):
+        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", mixed, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in content
+
+
+def test_plots_say_in_words_what_they_show(mixed: str) -> None:
+    plots = re.findall(r"<svg.*?</svg>", mixed, re.DOTALL)
+    assert len(plots) == 11
+    for plot in plots:
+        root = ElementTree.fromstring(plot)
+        title, description = root[0], root[1]
+        assert (title.tag, description.tag) == ("title", "desc")
+        assert root.attrib["aria-labelledby"] == f"{title.attrib['id']} {description.attrib['id']}"
+        assert title.text
+        assert description.text
+        assert not re.search(r"\b(nan|inf)\b", plot)
+
+
+def test_headline_caution_and_failures_come_first(mixed: str) -> None:
+    text = " ".join(Outline(mixed).text)
+    assert "8 samples: 6 done, 2 failed" in text
+    caution = make_pipeline("demo-effect").caution
+    assert caution is not None
+    places = [text.index(word) for word in (caution, "Failed samples", "TRUNCATED", "S0003.fastq: cut off", "S0008")]
+    first_table = text.index("Correct what the message names")
+    assert places[0] < first_table < places[2] < places[3] < places[4]
+    assert "/lab/incoming" not in mixed
+
+
+def test_every_number_of_a_sample_stands_in_its_row(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 3)
+    page = _page(folder)
+    rows = re.findall(r'<tr><th scope="row">(S\d+)</th>(.*?)</tr>', page, re.DOTALL)
+    output = read_json(folder.summary("S0001", "output"))
+    cells = re.sub(r"<[^>]*>", " ", next(cells for name, cells in rows if name == "S0001")).split()
+    for name in ("records_in", "records_out", "alleles", "scored"):
+        assert f"{output[name]:,}" in cells
+    assert f"{sum(output['skipped'].values()):,}" in cells
+
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
+
+
+def test_texts_from_outside_are_escaped(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 4, failed={"S0002": ("BAD_VCF", f"contig {HOSTILE}")})
+    for sample_id, stage in (("S0003", "intake"), ("S0001", "output")):
+        path = folder.summary(sample_id, stage)
+        summary = read_json(path)
+        summary["warnings"] = [HOSTILE]
+        if stage == "intake":
+            summary["alignment"]["skipped"] = {HOSTILE: {HOSTILE: 3}}
+            for file in summary["reads"]["files"]:
+                file["name"] = HOSTILE
+        else:
+            summary["skipped"] = {HOSTILE: sum(summary["skipped"].values())}
+        write_json(path, summary)
+    page = _page(folder)
+    outline = Outline(page)
+    assert [tag for tag, _ in outline.elements].count("script") == 1
+    assert not any(tag == "img" for tag, _ in outline.elements)
+    assert "".join(outline.text).count(HOSTILE) >= 4
+    assert "49" not in re.findall(r"contig [^<]*", page)[0]
+    for plot in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(plot)
+
+
+def test_only_the_timing_section_tells_two_runs_apart(tmp_path: Path) -> None:
+    failed = {"S0002": ("TRUNCATED", "{root}/work/samples/S0002/sorted.bam: cut off")}
+    pages = []
+    for place, name in enumerate(("first", "second/deeper")):
+        root = tmp_path / name / "run"
+        texts = {i: (reason, message.format(root=root)) for i, (reason, message) in failed.items()}
+        folder = make_cohort(root, 5, failed=texts)
+        statistics = [{"variants": {**STATISTICS, "cache_hits": place}}]
+        pages.append(_page(folder, statistics, {stage: seconds + place for stage, seconds in SECONDS.items()}))
+        assert str(root) not in pages[-1]
+    assert pages[0] != pages[1]
+    assert TIMING.sub("", pages[0]) == TIMING.sub("", pages[1])
+
+
+@pytest.mark.parametrize("num_samples", [1, 168])
+def test_one_sample_and_many(tmp_path: Path, num_samples: int) -> None:
+    page = _page(make_cohort(tmp_path / "run", num_samples))
+    Outline(page)
+    assert f"{num_samples} sample{'s' if num_samples > 1 else ''}, all done" in page
+    assert "Failed samples</h2>" not in page
+    table = page[: page.index('<section id="scores">')]
+    assert len(re.findall(r'<th scope="row">S\d{4}</th>', table)) == num_samples + num_samples * 3 // 4
+    # Many samples are drawn as distributions: the page's plots do not grow with the cohort.
+    if num_samples > 40:
+        drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+        assert "S0007" not in drawn
+        assert len(drawn) < 100_000
+
+
+def test_nothing_done_and_nothing_skipped(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 1, failed={"S0001": ("EMPTY_FILE", "the file is empty")})
+    folder.alleles.unlink()
+    page = _page(folder)
+    Outline(page)
+    assert "1 sample: 0 done, 1 failed" in page
+    assert "No allele was skipped." in page
+
+
+def test_report_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 1)
+    _page(folder)
+    assert folder.report.stat().st_mode & 0o777 == 0o600
+
+
+def _luminance(colour: str) -> float:
+    """Source: WCAG 2.2, relative luminance."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("text", "ground"),
+    [
+        ("ink", "paper"), ("ink", "ground"), ("muted", "paper"), ("muted", "ground"), ("accent", "paper"),
+        ("accent", "ground"), ("fail", "paper"), ("fail", "fail-ground"), ("caution", "caution-ground"),
+    ],
+)  # fmt: skip
+def test_text_has_enough_contrast(mixed: str, text: str, ground: str) -> None:
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", mixed))
+    light, dark = sorted((_luminance(colours[text]), _luminance(colours[ground])), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5  # WCAG 2.2, 1.4.3
