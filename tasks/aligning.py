@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
-import dnaio
 import mappy
 import pysam
 from pysam.utils import SamtoolsError
 
-from tasks.errors import AlignmentError, ReadsError
+from tasks.errors import AlignmentError
 from tasks.fastq import Lane, check_reads
 from tasks.files import make_folder, whole_file
 from tasks.isolation import report_progress
 from tasks.reads_index import Preset, index_memory_bytes, open_index
-from tasks.reads_mapping import Read, ReadMapper
+from tasks.reads_mapping import ReadMapper
+from tasks.reads_records import Read, read_sequences
 from tasks.reference import Reference, load_reference
 from tasks.samtools_process import samtools_pipeline, samtools_said
 
@@ -142,38 +142,20 @@ def _chunks(lane: Lane) -> Iterator[list[Any]]:
     """Cuts a lane's reads, or its pairs of reads, into lists to map at once."""
     chunk: list[Any] = []
     num_bases = 0
-    try:
-        for mates in _records(lane):
-            reads = tuple(map(_read, mates))
-            chunk.append(reads[0] if lane.layout == "single" else reads)
-            num_bases += sum(len(read[1]) for read in reads)
-            if len(chunk) == _CHUNK_READS or num_bases > _CHUNK_BASES:
-                report_progress({"num_aligned": len(chunk) * len(reads)})
-                yield chunk
-                chunk, num_bases = [], 0
-    except (dnaio.exceptions.FileFormatError, EOFError, OSError) as error:
-        raise ReadsError(f"{lane.fastq_1}: {error}") from error
+    for mates in _mates(lane):
+        chunk.append(mates if len(mates) > 1 else mates[0])
+        num_bases += sum(len(read[1]) for read in mates)
+        if len(chunk) == _CHUNK_READS or num_bases > _CHUNK_BASES:
+            report_progress({"num_aligned": len(chunk) * len(mates)})
+            yield chunk
+            chunk, num_bases = [], 0
     if chunk:
         yield chunk
 
 
-def _records(lane: Lane) -> Iterator[Iterable[dnaio.SequenceRecord]]:
-    """Yields the mates of each pair, or each single read."""
+def _mates(lane: Lane) -> Iterator[tuple[Read, ...]]:
+    """Yields the two reads of each pair, or each single read."""
+    reads = read_sequences(lane.fastq_1)
     if lane.fastq_2 is not None:
-        with dnaio.open(lane.fastq_1, lane.fastq_2, fileformat="fastq", open_threads=0) as pairs:
-            yield from pairs
-    elif lane.interleaved:
-        with dnaio.open(lane.fastq_1, interleaved=True, fileformat="fastq", open_threads=0) as pairs:
-            yield from pairs
-    else:
-        with dnaio.open(lane.fastq_1, fileformat="fastq", open_threads=0) as reads:
-            for read in reads:
-                yield (read,)
-
-
-def _read(record: dnaio.SequenceRecord) -> Read:
-    """A read under the name it shares with its mate."""
-    name = record.name.split(None, 1)[0]
-    if len(name) > 2 and name[-2:] in ("/1", "/2"):
-        name = name[:-2]
-    return name, record.sequence, record.qualities or ""
+        return zip(reads, read_sequences(lane.fastq_2), strict=True)
+    return zip(reads, reads, strict=True) if lane.interleaved else zip(reads)

@@ -237,7 +237,7 @@ def _add(
         totals[_LAST_TID] = row
         totals[_LAST_START] = start
 
-        is_unmapped = flag & 0x4 != 0 or row == num_contigs
+        is_unmapped = flag & 0x4 != 0 or row == num_contigs or start < 0
         contigs[row, 1 if is_unmapped else 0] += 1
         if flag & 0x900 == 0 and num_bases > 0:
             lengths[min(num_bases, lengths.shape[0] - 1)] += 1

@@ -8,14 +8,13 @@ from typing import Any
 
 import mappy
 
+from tasks.reads_records import Read
+
 MAX_FRAGMENT_BP = 800
 """Longest template of a proper pair. Source: minimap2(1), --sr: -F800."""
 
 _PAIRED, _PROPER, _UNMAPPED, _MATE_UNMAPPED, _REVERSE, _FIRST, _SECOND = 0x1, 0x2, 0x4, 0x8, 0x10, 0x40, 0x80
 _COMPLEMENT = str.maketrans("ACGTUNRYKMSWBDHVacgtunrykmswbdhv", "TGCAANYRMKSWVHDBtgcaanyrmkswvhdb")
-
-Read = tuple[str, str, str]
-"""Name, bases, qualities."""
 
 
 class ReadMapper:

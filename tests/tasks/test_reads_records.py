@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks import reads_blocks
 from tasks.errors import ReadsError
-from tasks.reads_records import read_records
+from tasks.reads_records import read_records, read_sequences
 from tests.tasks.fastq_text import bgzip, record, write
 
 READS = st.lists(
@@ -54,7 +54,11 @@ def test_blocks_line_ends_and_compression_do_not_matter(
         "members": gzip.compress(content[:half]) + gzip.compress(b"") + gzip.compress(content[half:]) + b"\0" * 20,
         "bgzip": bgzip(content),
     }.items():
-        assert tokens_of(write(tmp_path / name, data)) == expected, name
+        path = write(tmp_path / name, data)
+        assert tokens_of(path) == expected, name
+        assert list(read_sequences(path)) == [
+            (f"r{i}", bases, "I" * len(bases)) for i, (bases, _) in enumerate(reads)
+        ], name
 
 
 def test_names_are_compared_without_comment_and_mate(tmp_path: Path) -> None:
@@ -140,6 +144,14 @@ def test_a_gzip_file_that_is_cut_off_or_damaged(tmp_path: Path) -> None:
             list(read_records(path))
     with pytest.raises(ReadsError, match="damaged gzip"):
         list(read_records(write(tmp_path / "rubbish.gz", content + b"rubbish after the end")))
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n\n\n", "\r\n \n", "\n@e\n\n+\n"])
+def test_ends_of_files(tmp_path: Path, end: str) -> None:
+    path = write(tmp_path / "reads.fq", GOOD.rstrip("\n") + end)
+    num_reads = 2 if "@e" in end else 1
+    assert sum(len(chunk.lengths_bp) for chunk in read_records(path)) == num_reads
+    assert len(list(read_sequences(path))) == num_reads
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
