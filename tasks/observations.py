@@ -14,6 +14,8 @@ from tasks.indels import SNV
 REFERENCE, ALTERNATE, OTHER = 0, 1, 2
 """A fragment shows the reference, the candidate, or something else at its place."""
 
+_NOTHING = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
@@ -84,14 +86,14 @@ def _observe(  # type: ignore[no-untyped-def]
     out_query = np.empty(size, np.int32)
     num_low_quality = np.zeros(num_candidates, np.int32)
     supports = np.full(read_start.size, -1, np.int64)
-    entry_of = np.full(read_start.size, -1, np.int64)
+    entry_of = np.zeros(read_start.size, np.int64)
+    entered = np.full(read_start.size, -1, np.int64)
     n = 0
     for c in range(num_candidates):
         for e in range(event_offset[c], event_offset[c + 1]):
             supports[event_read[e]] = c
         begin = n
         for i in range(lows[c], highs[c]):
-            entry_of[i] = -1
             if read_end[i] <= start[c]:
                 continue
             # The base at the candidate's start, and whether an insertion or deletion touches the tract.
@@ -154,13 +156,14 @@ def _observe(  # type: ignore[no-untyped-def]
                 after = base_offset[i] + found + 1
                 if after < base_offset[i + 1]:
                     here = min(here, np.int64(quality[after]))
-            other = entry_of[mate[i]] if mate[i] >= 0 else -1
-            if other < begin:
+            other = entry_of[mate[i]] if mate[i] >= 0 and entered[mate[i]] == c else -1
+            if other < 0:
                 out_read[n] = i
                 out_shows[n] = shows
                 out_quality[n] = here
                 out_query[n] = found
                 entry_of[i] = n
+                entered[i] = c
                 n += 1
             elif shows == out_shows[other]:
                 if here > out_quality[other]:
@@ -173,11 +176,13 @@ def _observe(  # type: ignore[no-untyped-def]
                     out_read[other] = i
                     out_shows[other] = shows
                     out_query[other] = found
-                # Mates that contradict each other equally well say nothing.
                 out_quality[other] = abs(difference)
+                # Mates that contradict each other about equally well say nothing.
+                if abs(difference) < MIN_BASE_QUALITY:
+                    out_shows[other] = _NOTHING
         kept = begin
         for e in range(begin, n):
-            if out_quality[e] >= MIN_BASE_QUALITY or kind[c] != SNV:
+            if out_shows[e] != _NOTHING:
                 out_read[kept] = out_read[e]
                 out_shows[kept] = out_shows[e]
                 out_quality[kept] = out_quality[e]

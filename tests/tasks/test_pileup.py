@@ -49,6 +49,18 @@ def test_mates_that_disagree_count_for_the_better_one_or_not_at_all(
     assert rows.counts.tolist() == [counts]
 
 
+@pytest.mark.parametrize(("quality", "counts"), [(35, [2, 3, 0]), (20, [2, 4, 0])])
+def test_mates_that_disagree_about_a_deletion(tmp_path: Path, quality: int, counts: list[int]) -> None:
+    genome = FLANK + "GAAAAAAAAC" + FLANK
+    deleted, plain = (read_with(genome, CENTRE, "GA", alt) for alt in ("G", "GA"))
+    pair = [
+        replace(deleted, name="pair", flag=PAIRED | FIRST),
+        replace(plain, name="pair", flag=PAIRED | LAST | REVERSE, quality=quality),
+    ]
+    rows = rows_of(tmp_path, genome, [deleted, deleted, deleted, plain, plain, *pair])
+    assert rows.counts.tolist() == [counts]
+
+
 def test_other_bases_and_gaps_are_neither(tmp_path: Path) -> None:
     deleted = Read(CENTRE - 60, "60M1D60M", GENOME[CENTRE - 60 : CENTRE] + GENOME[CENTRE + 1 : CENTRE + 61])
     reads = [read_with(GENOME, CENTRE, "A", base) for base in "GGGAAC"] + [deleted]
