@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from serving.answer import Answer
 
+_FEW = 1000
+
 
 class DeadlineWatch:
     """Settles answers whose time is over; waits on a condition until the next one is due."""
@@ -20,6 +22,7 @@ class DeadlineWatch:
         self._changed = threading.Condition()
         self._due: list[tuple[int, int, weakref.ref[Answer], Callable[[Answer], object]]] = []
         self._order = itertools.count()
+        self._num_kept = 0
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
@@ -41,6 +44,11 @@ class DeadlineWatch:
     def watch(self, answer: Answer, due_ns: int, expire: Callable[[Answer], object]) -> None:
         """Calls `expire(answer)` at `due_ns` (this watch's clock), unless the answer was settled or dropped before."""
         with self._changed:
+            if len(self._due) > 2 * self._num_kept + _FEW:
+                # Most requests are answered long before their deadline: forget them.
+                self._due = [entry for entry in self._due if (kept := entry[2]()) is not None and not kept.is_settled]
+                heapq.heapify(self._due)
+                self._num_kept = len(self._due)
             heapq.heappush(self._due, (due_ns, next(self._order), weakref.ref(answer), expire))
             if self._due[0][0] == due_ns:
                 self._changed.notify()

@@ -24,10 +24,10 @@ from serving.cache.seal import Seal
 log = logging.getLogger(__name__)
 
 DEFAULT_TTL_S = 30 * 24 * 3600
-MAX_WAITING_BYTES = 64 << 20
+MAX_WAITING_BYTES = 32 << 20
 """Rows that wait to be written; past it a writer waits for the budget, then its rows are dropped and counted."""
 
-_ROWS_PER_TRIP = 512
+_ROWS_PER_TRIP = 1024
 _TOLERATED_TIMEOUTS = 3
 
 
@@ -82,30 +82,31 @@ class RedisTier:
             return dict(self._counts)
 
     def get_many(self, identities: Sequence[bytes]) -> list[bytes | None]:
-        """Looks rows up in one round trip; None for what is not there, not believed, or not answered in time."""
+        """Looks rows up, many in a round trip; None for what is not there, not believed, or not answered in time.
+
+        The budget is for each round trip: a Redis that answers is waited for, one that stalls costs it once.
+        """
         with self._lock:
             if self._breaker.is_open:
                 self._count(skipped_lookups=1)
                 return [None] * len(identities)
         lookup = _Lookup([self._prefix + identity for identity in identities])
         self._reader.ask(lookup)
-        lookup.done.wait(self._budget_s)
-        # Read once: the reader may still come back with values.
-        values, error = lookup.values, lookup.error
+        values, failure = lookup.wait(self._budget_s)
         with self._lock:
-            if values is None:
-                lookup.is_abandoned = True
+            if failure is not None:
+                self._count(**{failure: 1})
+            if values:
+                self._breaker.succeed()
+            else:
                 self._breaker.fail()
-                self._count(**{"timeouts" if error in (None, "TimeoutError") else "errors": 1})
-                return [None] * len(identities)
-            self._breaker.succeed()
         rows = [
-            None if value is None else self._seal.open(i, value) for i, value in zip(identities, values, strict=True)
+            None if value is None else self._seal.open(i, value) for i, value in zip(identities, values, strict=False)
         ]
         num_hits = sum(row is not None for row in rows)
         num_there = sum(value is not None for value in values)
-        self._counted(lookup_rows=len(rows), hit_rows=num_hits, bad_rows=num_there - num_hits)
-        return rows
+        self._counted(lookup_rows=len(values), hit_rows=num_hits, bad_rows=num_there - num_hits)
+        return rows + [None] * (len(identities) - len(rows))
 
     def put_many(self, identities: Sequence[bytes], rows: Sequence[bytes]) -> None:
         """Hands rows to the writing thread; waits at most the budget when too many wait already."""
@@ -131,14 +132,38 @@ class RedisTier:
 
 
 class _Lookup:
-    """Keys asked for, and their values once they are there."""
+    """Keys asked for, and their values, which come in one round trip after another."""
 
     def __init__(self, keys: list[bytes]) -> None:
         self.keys = keys
-        self.values: list[object] | None = None
-        self.error: str | None = None
         self.is_abandoned = False
-        self.done = threading.Event()
+        self._changed = threading.Condition()
+        self._values: list[object] = []
+        self._failure: str | None = None
+
+    def add(self, values: list[object]) -> None:
+        """Takes the next values."""
+        with self._changed:
+            self._values += values
+            self._changed.notify()
+
+    def fail(self, failure: str) -> None:
+        """No more values will come."""
+        with self._changed:
+            self._failure = failure
+            self._changed.notify()
+
+    def wait(self, budget_s: float) -> tuple[list[object], str | None]:
+        """Waits until all values are there, or none came for `budget_s`; gives those there are, and why no more."""
+        with self._changed:
+            num_seen = -1
+            while len(self._values) < len(self.keys) and self._failure is None:
+                if len(self._values) == num_seen:
+                    self.is_abandoned, self._failure = True, "timeouts"
+                    break
+                num_seen = len(self._values)
+                self._changed.wait(budget_s)
+            return list(self._values), self._failure
 
 
 class _Reader:
@@ -177,21 +202,20 @@ class _Reader:
                 if not self._is_open:
                     return
                 lookup = self._waiting.popleft()
-            if lookup.is_abandoned:
-                continue
             try:
-                values: list[object] = []
-                for start in range(0, len(lookup.keys), _ROWS_PER_TRIP * 8):
-                    values += self._client.mget(lookup.keys[start : start + _ROWS_PER_TRIP * 8])
-                if len(values) != len(lookup.keys):
-                    raise redis.RedisError(f"{len(values)} values for {len(lookup.keys)} keys")
-                lookup.values = values
+                for start in range(0, len(lookup.keys), _ROWS_PER_TRIP):
+                    if lookup.is_abandoned:
+                        break
+                    keys = lookup.keys[start : start + _ROWS_PER_TRIP]
+                    values = self._client.mget(keys)
+                    if len(values) != len(keys):
+                        raise redis.RedisError(f"{len(values)} values for {len(keys)} keys")
+                    lookup.add(values)
             except Exception as error:
                 # Also whatever redis-py's parser raises on bytes that are no Redis protocol.
-                lookup.error = type(error).__name__
-                log.debug("redis look-up failed: %s", lookup.error)
+                log.debug("redis look-up failed: %s", type(error).__name__)
                 _disconnect(self._client)
-            lookup.done.set()
+                lookup.fail("timeouts" if isinstance(error, redis.TimeoutError) else "errors")
 
 
 class _Writer:
