@@ -56,7 +56,7 @@ def align_reads(
         threads: Threads to map with.
 
     Returns:
-        The summary of the reads (`check_reads`), and as ``aligned`` what became of them.
+        The summary of the reads (`check_reads`), and as ``aligned`` what mapped them and how.
 
     Raises:
         ReadsError: A FASTQ file is wrong.
@@ -90,13 +90,13 @@ def _write_bam(
     mark_duplicates: bool,
 ) -> None:
     """Maps every lane through samtools fixmate and sort, then marks duplicates."""
-    # The name is the lane's own where there are several; samtools would put its command lines, with paths, into @PG.
     groups = [sample_id] if len(lanes) == 1 else [f"{sample_id}.{lane['name']}" for lane in lanes]
     scratch = work / "aligning"
     shutil.rmtree(scratch, ignore_errors=True)  # samtools does not write over what a killed run has left
     make_folder(scratch)
     sort_to = scratch / "sorted.bam" if mark_duplicates else output
     level = "1" if mark_duplicates else "6"
+    # Without --no-PG, samtools writes its command lines into the header, and with them paths.
     fixmate = ["fixmate", "--no-PG", "-m", "-u", "-", "-"]
     sort = ["sort", "--no-PG", "-l", level, "-m", _SORT_MEMORY, "-T", f"{scratch}/sort", "-o", str(sort_to), "-"]
     with samtools_pipeline(fixmate, sort, folder=scratch) as sam:

@@ -76,7 +76,9 @@ def recognise_kind(path: Path) -> Kind:
         except zlib.error as error:
             raise AlignmentError(f"{path}: damaged gzip data at its start: {error}") from error
         if text.startswith(b"BAM\x01"):
-            if block_bytes(head[:HEADER_BYTES]) is not None and not end.endswith(EOF_BLOCK):
+            if block_bytes(head[:HEADER_BYTES]) is None:
+                raise AlignmentError(f"{path}: BAM in gzip without blocks; rewrite it by samtools view -b")
+            if not end.endswith(EOF_BLOCK):
                 raise _cut_off(path)
             return "bam"
     if text.startswith(_SAM_TAGS):

@@ -11,6 +11,7 @@
     │   └── ModelDataError    no shipped model fits this data (long reads, too little depth)
     ├── FolderError           the output folder is locked, holds another plan, or cannot be written
     ├── BalanceError          counts do not balance: a defect of this program, the run fails
+    ├── MemoryShortError      work that is known to need more memory than is free now
     └── ParserCrashError      a parser died on a signal while it read an untrusted file
 
 `reason` is a stable upper-case word that outputs and scripts use; the message is for people: what was found, where
@@ -114,6 +115,13 @@ class BalanceError(TaskError):
     """Records or alleles were lost or made up: counts do not balance."""
 
     default_reason = "UNBALANCED"
+
+
+class MemoryShortError(TaskError):
+    """Work needs more memory than this machine has free now; said before it starts."""
+
+    retryable = True
+    default_reason = "OUT_OF_MEMORY"
 
 
 class ParserCrashError(TaskError):

@@ -13,7 +13,7 @@ import mappy
 import numpy as np
 import psutil
 
-from tasks.errors import ReferenceError, TaskError
+from tasks.errors import MemoryShortError, ReferenceError
 from tasks.files import whole_file
 from tasks.reference import Reference
 
@@ -28,13 +28,6 @@ _BUILD_BYTES = {"sr": 6.5, "map-ont": 4.0, "map-hifi": 3.5}
 _LOAD_BYTES = {"sr": 4.0, "map-ont": 2.6, "map-hifi": 2.2}
 _TOKENS_AT_ONCE = 1 << 24
 _CGROUP = Path("/sys/fs/cgroup")
-
-
-class MemoryShortError(TaskError):
-    """The index does not fit into this machine's memory now."""
-
-    retryable = True
-    default_reason = "OUT_OF_MEMORY"
 
 
 def index_memory_bytes(reference: Reference, preset: Preset = "sr", *, built: bool = False) -> int:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import AlignmentError
+from tasks.errors import AlignmentError, MemoryShortError
 from tasks.isolation import report_progress
 
 
@@ -26,6 +26,10 @@ def noisy(lines: int) -> int:
 def refuse(path: str) -> None:
     os.write(2, b"[E::bgzf_read] Read block operation failed\n")
     raise AlignmentError(f"{path}: cut off", field="bam", reason="TRUNCATED")
+
+
+def lack_memory() -> None:
+    raise MemoryShortError("needs 19 GB")
 
 
 def defect() -> None:

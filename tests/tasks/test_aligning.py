@@ -12,7 +12,7 @@ import pytest
 
 from tasks import reads_index
 from tasks.aligning import align_reads
-from tasks.errors import ReadsError, TaskError
+from tasks.errors import MemoryShortError, ReadsError
 from tasks.isolation import run_isolated
 from tasks.reads_index import index_memory_bytes, open_index
 from tasks.reference import Reference, prepare_reference
@@ -206,7 +206,7 @@ def test_too_little_memory_is_said_before_work(
     reference = prepared(sequences, tmp_path)
     monkeypatch.setattr(reads_index, "_FIXED_BYTES", 10**15)
     lane = write_pairs(simulate_pairs(sequences, 2, seed=8), tmp_path, "a")
-    with pytest.raises(TaskError, match=r"needs about 1000000\.0 GB of memory, [0-9.]+ GB are free") as caught:
+    with pytest.raises(MemoryShortError, match=r"needs about 1000000\.0 GB of memory, [0-9.]+ GB are free") as caught:
         align([lane], reference, tmp_path)
     assert caught.value.reason == "OUT_OF_MEMORY"
     assert not list(reference.folder.glob("*.mmi"))

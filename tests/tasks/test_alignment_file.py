@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -131,10 +132,11 @@ def test_unsorted_bam_and_sam_are_sorted_in_the_runs_folder(
     summary = read(write_bam(tmp_path / "b.bam", LENGTHS, shuffled), reference, tmp_path / "unsorted")
     assert summary["path"] == str(tmp_path / "unsorted" / "sorted.bam")
     assert "not sorted" in summary["warnings"][0]
-    sam = tmp_path / "c.bam"
-    sam.write_text(sam_text(LENGTHS, shuffled).replace("\n", "\r\n"))
-    as_sam = read(sam, reference, tmp_path / "sam")
-    for other in (summary, as_sam):
+    text = sam_text(LENGTHS, shuffled)
+    (tmp_path / "c.bam").write_text(text.replace("\n", "\r\n"))
+    (tmp_path / "d.sam.gz").write_bytes(gzip.compress(text.encode()))
+    as_sam = [read(tmp_path / name, reference, tmp_path / "sam") for name in ("c.bam", "d.sam.gz")]
+    for other in (summary, *as_sam):
         assert {key: other[key] for key in ("counts", "covered_bp", "contig_reads", "mean_depth")} == {
             key: whole[key] for key in ("counts", "covered_bp", "contig_reads", "mean_depth")
         }
@@ -193,6 +195,8 @@ def test_what_is_no_alignment(tmp_path: Path, lines: list[str], reference: Refer
         path.write_bytes(content)
         error = refusal(path, reference, tmp_path / "work")
         assert (error.reason, str(path) in error.message) == (reason, True)
+    (tmp_path / "gzip.bam").write_bytes(gzip.compress(gzip.decompress(bam)))
+    assert "without blocks" in refusal(tmp_path / "gzip.bam", reference, tmp_path / "work").message
     (tmp_path / "damaged.bam").write_bytes(bytes(middle))
     assert refusal(tmp_path / "damaged.bam", reference, tmp_path / "work").reason in ("TRUNCATED", "BAD_HEADER")
     assert refusal(tmp_path / "absent.bam", reference, tmp_path / "work").reason == "UNREADABLE"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks.errors import AlignmentError, ParserCrashError, TaskError
+from tasks.errors import AlignmentError, MemoryShortError, ParserCrashError, TaskError
 from tasks.isolation import report_progress, run_isolated
 from tests.conftest import REPOSITORY
 
@@ -48,6 +48,12 @@ def test_a_task_error_comes_back_as_itself_with_the_parsers_last_words() -> None
     with pytest.raises(AlignmentError, match=r"^a\.bam: cut off \(htslib: Read block operation failed\)$") as caught:
         run("refuse", path="a.bam")
     assert (caught.value.field, caught.value.reason) == ("bam", "TRUNCATED")
+
+
+def test_a_system_error_comes_back_as_itself() -> None:
+    with pytest.raises(MemoryShortError, match=r"^needs 19 GB$") as caught:
+        run("lack_memory")
+    assert (caught.value.reason, caught.value.retryable) == ("OUT_OF_MEMORY", True)
 
 
 def test_a_defect_is_one_line_not_a_traceback() -> None:
