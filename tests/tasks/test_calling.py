@@ -110,7 +110,7 @@ def test_a_simulated_sample_is_called_well(sample: Sequenced, server: ModelServe
     assert f1(snvs(tmp_path / "calls.vcf.gz", 0, LENGTH_BP), snvs(sample.truth, 0, LENGTH_BP)) > 0.9
 
 
-@pytest.mark.parametrize("shard_bp", [7_001, 30_000])
+@pytest.mark.parametrize("shard_bp", [1_013, 7_001, 30_000])
 def test_the_same_calls_come_out_wherever_shards_are_cut(
     sample: Sequenced, server: ModelServer, tmp_path: Path, shard_bp: int
 ) -> None:
@@ -136,6 +136,24 @@ def test_a_deletion_across_a_border_is_called_once(server: ModelServer, tmp_path
     cut, _ = call(bam, reference, server, tmp_path, [Interval("chr1", 0, at), Interval("chr1", at, len(genome))])
     assert len(records(whole)) == 1
     assert cut == whole
+
+
+@pytest.mark.parametrize(("bases", "genotype"), [("GA", "0/1"), ("G", "1/1"), ("GC", "1/2"), ("A", None)])
+def test_clear_genotypes_are_called_as_they_are(
+    server: ModelServer, tmp_path: Path, bases: str, genotype: str | None
+) -> None:
+    genome = random_bases(6, 2000) + "A" + random_bases(7, 2000)
+    reference = write_reference(tmp_path, {"chr1": genome})
+    reads = []
+    for number in range(40):
+        whole = read_with(genome, 2000, "A", bases[number % len(bases)])
+        cut = 3 * number % 60
+        reads.append(Read(whole.start + cut, f"{121 - cut}M", whole.bases[cut:], flag=16 * (number // 2 % 2)))
+    bam = write_bam(tmp_path / "clear.bam", {"chr1": len(genome)}, reads)
+    lines, _ = call(bam, reference, server, tmp_path, [Interval("chr1", 0, len(genome))])
+    samples = [line.split("\t")[9].split(":") for line in records(lines)]
+    assert [sample[0] for sample in samples] == ([genotype] if genotype else [])
+    assert all(int(sample[1]) >= 15 and sample[2] == "40" for sample in samples)
 
 
 @pytest.mark.parametrize("options", [["-O", "cram"], ["-O", "cram,version=3.0"], ["-O", "cram,embed_ref=1"]])

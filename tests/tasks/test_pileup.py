@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.evidence import NAMES
+from tasks.evidence import MAX_DEPTH, NAMES
 from tasks.pileup import CHANNELS, FLANK_BP
 from tests.tasks.alignment_files import Read
 from tests.tasks.test_candidates import CENTRE, FLANK, alleles, read_with, rows_of
@@ -126,3 +126,15 @@ def test_likelihoods_follow_the_share(tmp_path: Path) -> None:
         if expected:
             assert np.argmax(evidence[first : first + 3]) == expected
         assert np.isfinite(evidence).all()
+
+
+def test_bare_surroundings_do_not_make_a_target_look_too_deep(tmp_path: Path) -> None:
+    reads = [read_with(GENOME, CENTRE, "A", base) for base in "GGGGAAAA"]
+    assert rows_of(tmp_path, GENOME, reads).evidence[0][column("depth_ratio")] == pytest.approx(0.5)
+
+
+def test_depth_beyond_the_deepest_training_data_adds_nothing(tmp_path: Path) -> None:
+    reads = [read_with(GENOME, CENTRE, "A", base) for base in "GA" * 300]
+    evidence = rows_of(tmp_path, GENOME, reads).evidence[0]
+    assert evidence[column("log_depth")] == evidence[column("log_alternate")] == np.float32(np.log1p(MAX_DEPTH) / 4)
+    assert evidence[column("alternate_fraction")] == 0.5
