@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tasks.errors import BalanceError
 from tasks.pipelines import OutputField
 
-CACHE_BYTES = 48 << 20
+CACHE_BYTES = 32 << 20
 """Row groups kept in memory."""
 MISSING = "."
 # What may not stand in an INFO value, and what does instead. Source: VCF 4.3, section 1.2.
