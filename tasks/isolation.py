@@ -138,8 +138,8 @@ def _crash(what: str, status: int, tail: str) -> ParserCrashError:
     if status >= 0:
         return ParserCrashError(f"{what}: the parser ended with status {status} and no answer{said}")
     name = signal.Signals(-status).name
-    hint = ": killed from outside, mostly for want of memory" if -status == signal.SIGKILL else ""
-    return ParserCrashError(f"{what}: the parser died on {name}{hint}; the file is most likely damaged{said}")
+    cause = "most likely for want of memory" if -status == signal.SIGKILL else "the file is most likely damaged"
+    return ParserCrashError(f"{what}: the parser died on {name}; {cause}{said}")
 
 
 def _rebuild_error(what: str, fault: dict[str, Any], tail: str) -> TaskError:

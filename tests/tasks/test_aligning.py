@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,28 @@ def test_the_index_is_built_once(tmp_path: Path, sequences: dict[str, str]) -> N
         with open_index(reference, "sr", 1) as aligner:  # another's index is no obstacle while there is memory
             assert [hit.r_st for hit in aligner.map(sequences["chr1"][700:850])] == [700]
     assert built.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_who_does_not_fit_beside_another_waits(
+    tmp_path: Path, sequences: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = prepared(sequences, tmp_path)
+    order: list[str] = []
+    monkeypatch.setattr(reads_index, "available_memory_bytes", lambda: 0 if order == ["first in"] else 1 << 50)
+
+    def second() -> None:
+        with open_index(reference, "sr", 1):
+            order.append("second in")
+
+    waiting = threading.Thread(target=second)
+    with open_index(reference, "sr", 1):
+        order.append("first in")
+        waiting.start()
+        waiting.join(timeout=0.5)
+        assert order == ["first in"]
+        order.append("first out")
+    waiting.join(timeout=20)
+    assert order == ["first in", "first out", "second in"]
 
 
 def test_too_little_memory_is_said_before_work(
