@@ -113,6 +113,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
 @cache
 def _template() -> Any:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["share_of"] = _share_of
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["names"] = _names
     return environment.from_string(_TEMPLATE.read_text())
@@ -124,6 +125,11 @@ def _policy_hash(text: str) -> str:
     Source: Content Security Policy Level 3, section 2.3.1 (hash-source).
     """
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _share_of(part: int, whole: int) -> str:
+    """A part in percent, rounded down: only all is 100 %."""
+    return f"{1000 * part // whole / 10:.1f}\u00a0%" if whole else ""
 
 
 def _names(sample_ids: list[str]) -> str:
@@ -190,12 +196,14 @@ def _reasons(samples: Json) -> tuple[list[ReasonRow], Figure | None]:
 
 
 def _alignment_records(summaries: dict[str, dict[str, Json]]) -> list[tuple[str, str, int]]:
-    """What became of the alignments' records: word, sentence, count over all samples."""
+    """What became of the alignments' records, the used ones first: word, sentence, count over all samples."""
     total: dict[str, int] = defaultdict(int)
     for each in summaries.values():
         for word, count in each.get("intake", {}).get("alignment", {}).get("counts", {}).items():
             total[word] += count
-    return [(word, read_reason_sentence(word), count) for word, count in total.items() if count and word != "total"]
+    total.pop("total", None)
+    rows = sorted(total.items(), key=lambda row: (row[0] != "used", -row[1], row[0]))
+    return [(word, read_reason_sentence(word), count) for word, count in rows if count]
 
 
 def _roles(pipeline: Pipeline) -> dict[str, str]:

@@ -209,16 +209,20 @@ def _read_lengths(bins: Sequence[Sequence[int]]) -> Figure:
     first, last = min(part[0] for part in bins), max(part[1] for part in bins)
     # Lengths are whole numbers: bins of a broken width would hold now more, now fewer of them.
     width_bp = -(-(last - first + 1) // _NUM_BINS)
-    num_bins = max(-(-(last - first + 1) // width_bp), _NUM_BINS // 4)
-    edges = first + width_bp * np.arange(num_bins + 1)
+    num_bins = -(-(last - first + 1) // width_bp)
+    # Reads of one length are one bar in the middle, not a block.
+    spare = max(_NUM_BINS // 4 - num_bins, 0) // 2
+    num_bins += 2 * spare
+    edges = first + width_bp * (np.arange(num_bins + 1) - spare)
     counts = np.zeros(num_bins)
     for start, end, num_reads in bins:
         overlap = np.minimum(edges[1:], end + 1) - np.maximum(edges[:-1], start)
         counts += num_reads * np.clip(overlap, 0, None) / (end + 1 - start)
     num_reads = sum(part[2] for part in bins)
-    text = PlotText("plot-read-lengths", title, f"{num_reads:,} reads of {first:,} to {last:,} bases.")
+    span = f"{first:,} to {last:,}" if first < last else f"{first:,}"
+    text = PlotText("plot-read-lengths", title, f"{num_reads:,} reads of {span} bases.")
     svg = histogram(text, edges.tolist(), counts.tolist(), x_label="length, bases", y_label="reads")
-    return Figure(title, f"All {num_reads:,} reads of all FASTQ files, {first:,} to {last:,} bases long.", svg)
+    return Figure(title, f"All {num_reads:,} reads of all FASTQ files, {span} bases long.", svg)
 
 
 def _scores_of_cohort(field: OutputField, distribution: Distribution) -> Figure:
