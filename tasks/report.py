@@ -32,6 +32,7 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_name("report.js")
 _MAX_NAMES = 12
 _MAX_NOTES = 40
+_MAX_OPEN_LINES = 8
 _READ_GROUPS = ("Reads", "Alignment")
 
 Json = dict[str, Any]
@@ -96,6 +97,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         failed={sample_id: sample for sample_id, sample in samples.items() if sample["status"] == "failed"},
         notes=_notes(samples),
         max_notes=_MAX_NOTES,
+        max_open_lines=_MAX_OPEN_LINES,
         figures=_figures(folder, pipeline, samples, summaries),
         reasons=reasons,
         skipped_figure=skipped_figure,

@@ -191,6 +191,15 @@ def test_nothing_done_and_nothing_skipped(tmp_path: Path) -> None:
     assert "No allele was skipped." in page
 
 
+@pytest.mark.parametrize(("num_lines", "is_open"), [(3, True), (40, False)])
+def test_long_messages_fold_and_lose_nothing(tmp_path: Path, num_lines: int, is_open: bool) -> None:
+    lines = [f"  chr{n}  {n},000 bp   -" for n in range(num_lines)]
+    failed = {"S0001": ("WRONG_REFERENCE", "\n".join(["other contigs:", *lines]))}
+    page = _page(make_cohort(tmp_path / "run", 1, failed=failed))
+    assert "<pre>" + "\n".join(lines) + "</pre>" in page
+    assert ("<details open>" in page) == is_open
+
+
 def test_report_is_its_owners_alone(tmp_path: Path) -> None:
     folder = make_cohort(tmp_path / "run", 1)
     _page(folder)
