@@ -18,7 +18,7 @@ from tasks.windows import UNKNOWN_TOKEN
 _BATCH = 256
 _PEAK_RATE = 3e-3
 _WEIGHT_DECAY = 1e-4
-_CONTEXT_WEIGHT, _CENTRE_WEIGHT = 0.5, 0.2
+_CONTEXT_WEIGHT, _CENTRE_WEIGHT = 1.5, 0.2
 _GENOME_BP = 1_000_000
 
 
@@ -53,7 +53,7 @@ class _Heads(nn.Module):
         return _CONTEXT_WEIGHT * context / 0.02 + _CENTRE_WEIGHT * centre
 
 
-def fit_effect(seed: int, *, num_genomes: int = 8, num_epochs: int = 4, genome_bp: int = _GENOME_BP) -> FittedEffect:
+def fit_effect(seed: int, *, num_genomes: int = 8, num_epochs: int = 5, genome_bp: int = _GENOME_BP) -> FittedEffect:
     """Trains on simulated genomes; the same seed gives the same weights on the same machine.
 
     Runs on one thread: sums split over threads would differ from run to run.
@@ -100,7 +100,8 @@ def _fit(seed: int, num_genomes: int, num_epochs: int, genome_bp: int) -> Fitted
             nn.utils.clip_grad_norm_(modules.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-    return FittedEffect(embedder, effect, _evaluate(embedder, effect, heads, held_out))
+    metrics = {"num_training": float(len(training)), **_evaluate(embedder, effect, heads, held_out)}
+    return FittedEffect(embedder, effect, metrics)
 
 
 def _join(parts: list[EffectExamples]) -> EffectExamples:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +27,8 @@ PATCH_FEATURES = 32
 ROTATIONS = 48
 STATE = PATCH_FEATURES + 2 * ROTATIONS
 EMBEDDING = 64
-_MIXED, _HIDDEN = 64, 128
+_MIXED, _HIDDEN = 128, 192
+_ROWS_AT_ONCE = 4096
 _LONGEST_MEMORY = 64.0
 """Patches until the slowest rotation has faded to 1/e, at the start of training."""
 
@@ -167,6 +169,16 @@ class Embedder(nn.Module):
         next_imaginary = real * old_sin + imaginary * old_cos + new_imaginary
         next_state = torch.cat([row[:, -1], next_real, next_imaginary], dim=1)
         return self.embedding(torch.relu(self.hidden(next_state))), next_state
+
+
+@torch.no_grad()
+def embed_windows(module: Embedder, windows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Embeds whole sequences, uint8 [n, length]: float32 [n, EMBEDDING]."""
+    parts = [
+        module(torch.from_numpy(windows[at : at + _ROWS_AT_ONCE]))[0] for at in range(0, len(windows), _ROWS_AT_ONCE)
+    ]
+    embedding: npt.NDArray[np.float32] = torch.cat(parts).numpy() if parts else np.empty((0, EMBEDDING), np.float32)
+    return embedding
 
 
 @torch.no_grad()
