@@ -20,7 +20,7 @@ from tasks.files import make_folder, whole_file
 from tasks.isolation import report_progress
 from tasks.reads_index import Preset, index_memory_bytes, open_index
 from tasks.reads_mapping import ReadMapper
-from tasks.reads_records import Read, read_sequences
+from tasks.reads_sequences import Read, read_sequences
 from tasks.reference import Reference, load_reference
 from tasks.samtools_process import samtools_pipeline, samtools_said
 

@@ -16,7 +16,8 @@ from pysam.utils import SamtoolsError
 from tasks.alignment_cram import CramContents, explain_decoding, look_into_cram, offer_by_md5
 from tasks.alignment_format import AlignmentHeader, keep_offline, open_file, read_header, recognise_kind
 from tasks.alignment_index import find_index, make_index
-from tasks.alignment_statistics import AlignmentStatistics, raw_chunks
+from tasks.alignment_records import raw_chunks
+from tasks.alignment_statistics import AlignmentStatistics
 from tasks.bam_records import MIN_MAPPING_QUALITY
 from tasks.contigs import ContigMatch, match_contigs
 from tasks.errors import AlignmentError, ReferenceError

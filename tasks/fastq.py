@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monitoring.kmers import DEFAULT_K
+from tasks.bgzf import GZIP_MAGIC
 from tasks.errors import ReadsError
 from tasks.isolation import report_progress
 from tasks.reads_blocks import lacks_bgzip_end
@@ -190,7 +191,7 @@ def _check_mates(first: _File, second: _File) -> int:
 def _header(path: Path, record: int) -> str:
     """The first line of a record, without its ``@``; only to explain what is wrong."""
     with open(path, "rb") as handle:
-        is_gzip = handle.read(2) == b"\x1f\x8b"
+        is_gzip = handle.read(2) == GZIP_MAGIC
     with gzip.open(path) if is_gzip else open(path, "rb") as lines:
         line: bytes = next(islice(lines, 4 * record, None))
     return line[1:].decode("latin-1").strip()

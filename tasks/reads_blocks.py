@@ -8,13 +8,12 @@ from typing import BinaryIO
 
 from isal import igzip_lib, isal_zlib
 
+from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes
 from tasks.errors import ReadsError
 
 BLOCK_BYTES = 1 << 22
 _INPUT_BYTES = 1 << 16  # what follows a member is copied at its end: with bgzip's small members, large reads cost more
 _GZIP_WBITS = isal_zlib.MAX_WBITS | 16
-_GZIP_MAGIC = b"\x1f\x8b"
-_BGZF_EOF = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # SAM v1, section 4.1.2
 _OTHER_FORMATS = (
     (b"BZh", "is compressed by bzip2; compress it by gzip"),
     (b"\xfd7zXZ", "is compressed by xz; compress it by gzip"),
@@ -39,7 +38,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         with open(path, "rb") as handle:
             magic = handle.read(2)
             handle.seek(0)
-            blocks = _gzip_blocks(path, handle) if magic == _GZIP_MAGIC else _plain_blocks(handle)
+            blocks = _gzip_blocks(path, handle) if magic == GZIP_MAGIC else _plain_blocks(handle)
             first = next(blocks, b"")
             for start, advice in _OTHER_FORMATS:
                 if first.startswith(start):
@@ -54,11 +53,10 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 def lacks_bgzip_end(path: Path) -> bool:
     """Whether a file is bgzip without its last, empty block: it may have been cut off between two blocks."""
     with open(path, "rb") as handle:
-        head = handle.read(18)
-        if head[:4] != b"\x1f\x8b\x08\x04" or head[12:16] != b"BC\x02\x00":
+        if block_bytes(handle.read(HEADER_BYTES)) is None:
             return False
-        handle.seek(-min(len(_BGZF_EOF), path.stat().st_size), 2)
-        return handle.read() != _BGZF_EOF
+        handle.seek(-min(len(EOF_BLOCK), path.stat().st_size), 2)
+        return handle.read() != EOF_BLOCK
 
 
 def _plain_blocks(handle: BinaryIO) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import mappy
 
-from tasks.reads_records import Read
+from tasks.reads_sequences import Read
 
 MAX_FRAGMENT_BP = 800
 """Longest template of a proper pair. Source: minimap2(1), --sr: -F800."""

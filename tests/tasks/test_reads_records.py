@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tasks import reads_blocks
 from tasks.errors import ReadsError
-from tasks.reads_records import read_records, read_sequences
+from tasks.reads_records import read_records
+from tasks.reads_sequences import read_sequences
 from tests.tasks.fastq_text import bgzip, record, write
 
 READS = st.lists(
