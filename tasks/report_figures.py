@@ -11,19 +11,8 @@ from markupsafe import Markup
 
 from tasks.folder import RunFolder
 from tasks.pipelines import OutputField
-from tasks.report_plots import (
-    Format,
-    PlotText,
-    band,
-    bars,
-    box_rows,
-    dot_rows,
-    histogram,
-    lines,
-    nice_range,
-    percent,
-    plain_number,
-)
+from tasks.report_plots import PlotText, band, bars, box_rows, dot_rows, histogram, lines
+from tasks.report_scales import Format, nice_range, percent, plain_number
 from tasks.sample_metrics import METRICS, Metric
 from tasks.score_distributions import Distribution, read_distribution
 

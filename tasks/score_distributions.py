@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tasks.report_plots import nice_range
+from tasks.report_scales import nice_range
 
 NUM_BINS = 40
 
