@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from serving.errors import CancelledError, DeadlineExceededError, ServingError
 from serving.tensors import Tensors
+
+log = logging.getLogger(__name__)
 
 
 class Answer:
@@ -15,7 +18,8 @@ class Answer:
     def __init__(self, model: str) -> None:
         self.model = model
         self._lock = threading.Lock()
-        self._settled = threading.Event()
+        self._is_settled = False
+        self._ready = threading.Event()
         self._callbacks: list[Callable[[Answer], object]] = []
         self._outputs: Tensors = {}
         self._error: ServingError | None = None
@@ -23,7 +27,7 @@ class Answer:
     @property
     def is_settled(self) -> bool:
         """Whether outputs or an error are there."""
-        return self._settled.is_set()
+        return self._is_settled
 
     @property
     def error(self) -> ServingError | None:
@@ -42,7 +46,7 @@ class Answer:
             DeadlineExceededError: Not settled after `timeout_s` seconds; the request itself goes on.
             ServingError: The request failed, was refused, timed out or was cancelled.
         """
-        if not self._settled.wait(timeout_s):
+        if not self._ready.wait(timeout_s):
             raise DeadlineExceededError(f"{self.model}: no answer after {timeout_s} s")
         if self._error is not None:
             raise self._error
@@ -59,21 +63,29 @@ class Answer:
         )
 
     def settle(self, outputs: Tensors | None = None, error: ServingError | None = None) -> bool:
-        """Sets outputs or error and runs the callbacks in this thread; False when the answer was settled before."""
+        """Sets outputs or error and runs the callbacks in this thread; False when the answer was settled before.
+
+        The callbacks come before whoever waits in `result`, so that they find the request counted.
+        """
         with self._lock:
-            if self._settled.is_set():
+            if self._is_settled:
                 return False
             self._outputs, self._error = outputs or {}, error
-            self._settled.set()
+            self._is_settled = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                # The thread that settles serves others as well.
+                log.exception("%s: a callback failed", self.model)
+        self._ready.set()
         return True
 
     def add_done_callback(self, callback: Callable[[Answer], object]) -> None:
-        """Calls `callback(self)` once settled; at once when it already is. It must be quick and must not raise."""
+        """Calls `callback(self)` once settled; at once when it already is. It must be quick."""
         with self._lock:
-            if not self._settled.is_set():
+            if not self._is_settled:
                 self._callbacks.append(callback)
                 return
         callback(self)

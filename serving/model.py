@@ -98,12 +98,12 @@ class Served(ABC):
 
     def _counted(self, call: Call, begin: Callable[[Call], Answer]) -> Answer:
         begun_ns = self._clock_ns()
+        self.statistics.add(rows=call.rows)
         try:
             answer = begin(call)
         except ServingError as error:
             self.statistics.add_request(self._clock_ns() - begun_ns, error.reason)
             raise
-        self.statistics.add(rows=call.rows)
         answer.add_done_callback(
             lambda done: self.statistics.add_request(
                 self._clock_ns() - begun_ns, done.error.reason if done.error else None

@@ -257,3 +257,42 @@ def test_a_step_that_fails_is_named_and_its_siblings_are_cancelled(tmp_path, gat
         gate.open()
     # Of the sibling's three rows only the one that was being executed was.
     assert len(calls) <= 3
+
+
+ONE_STEP = """
+platform: "ensemble" max_batch_size: 4
+input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
+ensemble_scheduling { step { model_name: "gated" input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } } }
+"""
+
+
+def test_giving_an_ensemble_up_gives_its_steps_up(tmp_path, gate):
+    write_gated(tmp_path, "max_batch_size: 4 dynamic_batching { }")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "config.pbtxt").write_text(ONE_STEP)
+    with ModelServer(tmp_path) as server:
+        server.submit("gated", rows(0))
+        gate.wait_inside(1)
+        cancelled = server.submit("whole", rows(1))
+        while server.statistics()["gated"]["requests_waiting"] < 1:
+            time.sleep(0.001)
+        assert cancelled.cancel()
+        with pytest.raises(DeadlineExceededError, match=r"ensemble 'whole' version 1: step 1 \(gated\): "):
+            server.infer("whole", rows(2), deadline_s=0.05)
+        while server.statistics()["gated"]["requests_failed"] < 2:
+            time.sleep(0.001)
+        gate.open()
+        assert server.infer("whole", rows(3))["y"].tolist() == [[6]]
+        assert server.statistics()["whole"]["failures"] == {"CANCELED": 1, "TIMEOUT": 1}
+    assert gate.batches == [[0], [3]]
+
+
+def test_no_thread_stays_behind(tmp_path, gate):
+    gate.open()
+    write_gated(tmp_path, "max_batch_size: 4 dynamic_batching { } instance_group { count: 3 }")
+    before = set(threading.enumerate())
+    with ModelServer(tmp_path) as server:
+        server.infer("gated", rows(1), deadline_s=TIMEOUT_S)
+        assert len(set(threading.enumerate()) - before) == 4
+    assert set(threading.enumerate()) <= before

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving.cache.identity import row_identities
 from serving.cache.layout import RowLayout
 from serving.cache.memory import MemoryTier
-from serving.errors import CancelledError, ExecutionError
+from serving.errors import CancelledError, ExecutionError, UnavailableError
 from serving.request import Call
 from serving.server import ModelServer
 from serving.tensors import TensorSpec
@@ -218,3 +218,21 @@ def test_rows_with_outputs_of_different_shapes_are_refused(tmp_path, gate):
         server.infer("gated", rows(2))
         with pytest.raises(ExecutionError, match="different shapes"):
             server.infer("gated", rows(1, 2))
+
+
+def test_rows_of_a_refused_request_are_counted_too(tmp_path, gate):
+    policy = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
+    write_gated(tmp_path, f"max_batch_size: 1 {policy} response_cache {{ enable: true }}")
+    with ModelServer(tmp_path) as server:
+        server.submit("gated", rows(1))
+        gate.wait_inside(1)
+        waiting = server.submit("gated", rows(2))
+        with pytest.raises(UnavailableError):
+            server.submit("gated", rows(3, 4))
+        follower = server.submit("gated", rows(2))
+        gate.open()
+        assert waiting.result(TIMEOUT_S)["y"].tolist() == follower.result(TIMEOUT_S)["y"].tolist() == [[4]]
+        assert server.infer("gated", rows(3))["y"].tolist() == [[6]]
+        statistics = server.statistics()["gated"]
+    assert balance(statistics) == statistics["rows"] == 6
+    assert statistics["failures"] == {"REJECTED": 1}

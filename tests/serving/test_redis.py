@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import socket
+import threading
 import time
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 from serving.cache.redis import RedisTier
 from serving.cache.seal import Seal
+from serving.errors import InvalidArgumentError
 from serving.server import ModelServer
 from tests.redis_fixture import RedisServer
 from tests.serving.models import affine, affine_answer, write_model
@@ -123,6 +127,70 @@ def test_a_redis_that_cannot_be_used(repository, redis_server, fault, tmp_path):
         server.stop()
 
 
+class Impostor:
+    """Something that listens where Redis should, and answers what it likes, a piece at a time."""
+
+    def __init__(self, pieces, pause_s):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._socket.getsockname()[1]}/0"
+        self._pieces, self._pause_s = pieces, pause_s
+        self._closing = threading.Event()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self):
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self._threads.append(threading.Thread(target=self._talk, args=(connection,), daemon=True))
+            self._threads[-1].start()
+
+    def _talk(self, connection):
+        with connection:
+            for piece in itertools.cycle(self._pieces):
+                if self._closing.wait(self._pause_s):
+                    return
+                try:
+                    connection.sendall(piece)
+                except OSError:
+                    return
+
+    def close(self):
+        self._closing.set()
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "pause_s"),
+    [
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], 0.001),
+        ([b"*2\r\n$-1\r\n$-1\r\n"], 0.001),
+        ([b"$5\r\nhel"], 0.01),
+        ([b"\xff\x00" * 999], 0.001),
+        ([b"+"], 0.02),
+    ],
+)
+def test_something_else_answers_in_its_place(repository, pieces, pause_s):
+    impostor = Impostor(pieces, pause_s)
+    try:
+        begun_s = time.monotonic()
+        with ModelServer(repository, redis_url=impostor.url, cache_bytes=0) as server:
+            for _ in range(8):
+                before_s = time.monotonic()
+                np.testing.assert_allclose(
+                    server.infer("affine", {"x": X})["y"], affine_answer(X), rtol=1e-5, atol=1e-6
+                )
+                assert time.monotonic() - before_s < 0.05 + 0.25
+            statistics = server.statistics()["affine"]
+        assert statistics["rows_executed"] == 800
+        assert time.monotonic() - begun_s < 5
+    finally:
+        impostor.close()
+
+
 def test_the_right_password(repository, tmp_path_factory):
     server = RedisServer(tmp_path_factory.mktemp("redis"), password="right")
     server.start()
@@ -137,6 +205,13 @@ def test_values_under_another_key_are_not_believed(repository, redis_server, mon
     _, statistics, counts, _ = run(repository, redis_server.url, cache_budget_ms=5000)
     assert statistics["rows_executed"] == counts["redis_bad_rows"] == 100
     assert run(repository, redis_server.url, cache_budget_ms=5000)[1]["rows_executed"] == 0
+
+
+def test_a_url_that_is_none_is_refused_without_repeating_it(repository):
+    for url in ("http://host/", "redis://:secret/word@host"):
+        with pytest.raises(InvalidArgumentError) as caught:
+            ModelServer(repository, redis_url=url).start()
+        assert "secret" not in str(caught.value)
 
 
 def test_namespaces_are_apart(repository, redis_server):
