@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from serving.answer import Answer
-from serving.config import ENSEMBLE, complete
+from serving.completion import complete
+from serving.config import ENSEMBLE
 from serving.digest import execution_digest
 from serving.errors import ExecutionError, ModelLoadError, ServingError
 from serving.model import Served, Services

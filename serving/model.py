@@ -14,7 +14,8 @@ from serving.backends.base import Backend, Device
 from serving.batcher import Batcher
 from serving.cache.call import CachedModel
 from serving.cache.rows import RowCache
-from serving.config import ENSEMBLE, InstanceGroup, ModelConfig, complete
+from serving.completion import complete
+from serving.config import ENSEMBLE, InstanceGroup, ModelConfig
 from serving.deadlines import DeadlineWatch
 from serving.digest import execution_digest
 from serving.errors import ModelLoadError, ServingError

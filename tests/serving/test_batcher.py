@@ -263,7 +263,9 @@ ONE_STEP = """
 platform: "ensemble" max_batch_size: 4
 input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
-ensemble_scheduling { step { model_name: "gated" input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } } }
+ensemble_scheduling {
+  step { model_name: "gated" input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } }
+}
 """
 
 
