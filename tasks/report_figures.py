@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ MAX_ROWS = 40
 _MAX_LINES = 6
 _NUM_BINS = 40
 _NUM_EXTREMES = 3
+_FASTQ_ENDING = re.compile(r"\.(fastq|fq)(\.b?gz)?$")
 _PERCENTILES = ("5th", "25th", "50th", "75th", "95th")
 
 
@@ -181,7 +183,8 @@ def _quality_by_position(files: Sequence[tuple[str, Sequence[float]]]) -> Figure
     )
     x_label, y_label = "place in the read", "mean quality"
     if len(files) <= _MAX_LINES:
-        svg = lines(text, files, x_label=x_label, y_label=y_label, y_range=y_range)
+        series = [(_FASTQ_ENDING.sub("", name), values) for name, values in files]
+        svg = lines(text, series, x_label=x_label, y_label=y_label, y_range=y_range)
         return Figure(title, "Mean quality at each place, a line per file.", svg)
     longest = max(len(values) for _, values in files)
     table = np.full((len(files), longest), np.nan)

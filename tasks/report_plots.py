@@ -167,10 +167,10 @@ def lines(
         parts.append(f'<path class="{kind}" d="{path}"><title>{escape(label)}</title></path>')
     height = _PLOT_HEIGHT + _TOP + _BOTTOM
     for place, (label, _) in enumerate(series):
-        x, y = _LEFT + (place % 3) * 168, height + 8 + (place // 3) * 18
+        x, y = _LEFT + (place % 2) * 240, height + 8 + (place // 2) * 18
         parts.append(f'<path class="line line-{place % _LINE_CLASSES}" d="M{x} {y}h18"/>')
-        parts.append(_text(x + 24, y + 4, short_label(label, 20), "tick"))
-    return _svg(text, height + 18 * -(-len(series) // 3), "".join(parts))
+        parts.append(_text(x + 24, y + 4, short_label(label, 30), "tick"))
+    return _svg(text, height + 18 * -(-len(series) // 2), "".join(parts))
 
 
 def band(

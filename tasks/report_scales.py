@@ -17,7 +17,7 @@ def short_label(text: str, length: int = LABEL_CHARACTERS) -> str:
     """`text`, or its beginning and end where it is longer than `length` characters."""
     if len(text) <= length:
         return text
-    tail = length // 3
+    tail = length // 2
     return f"{text[: length - tail - 1]}…{text[-tail:]}"
 
 
