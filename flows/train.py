@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +16,34 @@ SHIPPED = Path(__file__).resolve().parent.parent / "data" / "models"
 _VERSION = "1"
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingSize:
+    """How much is simulated and how often it is gone through; the defaults make the shipped models.
+
+    Attributes:
+        num_genomes: Genomes that embedder and effect learn from.
+        genome_bp: Length of each.
+        num_epochs: Passes over their alleles.
+        num_individuals: Sequenced individuals that the caller learns from and is measured on.
+        individual_bp: Length of each one's genome.
+        num_caller_epochs: Passes over their candidates.
+    """
+
+    num_genomes: int = 8
+    genome_bp: int = 1_000_000
+    num_epochs: int = 5
+    num_individuals: int = 96
+    individual_bp: int = 300_000
+    num_caller_epochs: int = 25
+
+
 def train_models(
-    output: Path, seed: int, *, scratch: Path | None = None, report: Callable[[str], None] = print
+    output: Path,
+    seed: int,
+    *,
+    size: TrainingSize = TrainingSize(),  # noqa: B008 - frozen
+    scratch: Path | None = None,
+    report: Callable[[str], None] = print,
 ) -> None:
     """Trains embedder and effect, then the caller; the same seed gives the same files on the same kind of machine.
 
@@ -26,6 +53,7 @@ def train_models(
     Args:
         output: The model repository to write.
         seed: Of simulated data, first weights and batches.
+        size: How much to train.
         scratch: Keeps the caller's examples, so that a training that was cut short goes on; thrown away when None.
         report: Is told what was done.
     """
@@ -36,13 +64,21 @@ def train_models(
     from tasks.training.effect_fit import fit_effect
     from tasks.training.embedder import EMBEDDING, STATE, embed_windows, embedder_onnx
 
-    fitted = fit_effect(seed)
+    fitted = fit_effect(seed, num_genomes=size.num_genomes, num_epochs=size.num_epochs, genome_bp=size.genome_bp)
     _write(output, "embedder", embedder_card(fitted.metrics, seed), embedder_onnx(fitted.embedder))
     _write(output, "effect", effect_card(fitted.metrics, seed), effect_onnx(fitted.effect))
     _write(output, "variants", VARIANTS_CARD)
     report(f"embedder, effect: held-out area under the ROC curve {fitted.metrics['auroc']:.3f}")
     with tempfile.TemporaryDirectory() as throwaway:
-        caller = fit_caller(scratch or Path(throwaway), partial(embed_windows, fitted.embedder), EMBEDDING, seed)
+        caller = fit_caller(
+            scratch or Path(throwaway),
+            partial(embed_windows, fitted.embedder),
+            EMBEDDING,
+            seed,
+            num_individuals=size.num_individuals,
+            genome_bp=size.individual_bp,
+            num_epochs=size.num_caller_epochs,
+        )
     write_caller(output, caller, EMBEDDING, STATE)
     report("caller: see its card")
 

@@ -16,7 +16,7 @@ from tasks.simulation.placing import Placer
 from tasks.simulation.texts import write_fasta, write_vcf
 from tasks.simulation.variants import simulate_alleles
 
-_CONTIGS_BP = (250_000, 100_000)
+CONTIGS_BP = (250_000, 100_000)
 _TARGET_PADDING_BP = 50
 _NUM_RELATED = 24
 _NUM_THREADS = 2
@@ -30,7 +30,7 @@ population,,,,,,,population.vcf.gz,
 """
 
 
-def simulate_cohort(folder: Path, seed: int) -> Path:
+def simulate_cohort(folder: Path, seed: int, *, contigs_bp: tuple[int, ...] = CONTIGS_BP) -> Path:
     """Writes a reference, genes, targets and five samples; the same seed gives the same bytes.
 
     ``reads`` is a FASTQ pair (20x), ``aligned`` a BAM (25x), ``panel`` a BAM (25x) whose work keeps to the exons,
@@ -40,13 +40,14 @@ def simulate_cohort(folder: Path, seed: int) -> Path:
     Args:
         folder: Where to write; made when missing.
         seed: Of everything.
+        contigs_bp: Length of each contig of the reference.
 
     Returns:
         The sample sheet.
     """
     make_folder(folder)
     rng = np.random.default_rng(seed)
-    genome, transcripts = plant_genes(rng, simulate_genome(rng, _CONTIGS_BP))
+    genome, transcripts = plant_genes(rng, simulate_genome(rng, contigs_bp))
     alleles = simulate_alleles(rng, genome)
     fasta = folder / "reference.fa.gz"
     write_fasta(fasta, genome)

@@ -19,7 +19,6 @@ _BATCH = 256
 _PEAK_RATE = 3e-3
 _WEIGHT_DECAY = 1e-4
 _CONTEXT_WEIGHT, _CENTRE_WEIGHT = 1.5, 0.2
-_GENOME_BP = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class _Heads(nn.Module):
         return _CONTEXT_WEIGHT * context / 0.02 + _CENTRE_WEIGHT * centre
 
 
-def fit_effect(seed: int, *, num_genomes: int = 8, num_epochs: int = 5, genome_bp: int = _GENOME_BP) -> FittedEffect:
+def fit_effect(seed: int, *, num_genomes: int, num_epochs: int, genome_bp: int) -> FittedEffect:
     """Trains on simulated genomes; the same seed gives the same weights on the same machine.
 
     Runs on one thread: sums split over threads would differ from run to run.
