@@ -50,8 +50,7 @@ def run_units(
             error = future.exception()
             if isinstance(error, KilledWorker):
                 raise WorkerLostError(
-                    f"{what}: two workers died on one unit of work ({error.last_worker}); "
-                    "too little memory, or data that crashes a parser"
+                    f"{what}: two workers died on one unit of work: too little memory, or data that crashes a parser"
                 )
             if error is not None:
                 raise error

@@ -154,7 +154,7 @@ class DemoEffect(Pipeline):
         reason[np.maximum(ref.lengths_bp, alt.lengths_bp) > MAX_ALLELE_BP] = "TOO_LONG"
         allele = np.flatnonzero(reason == None).astype(np.int64)  # noqa: E711 - element by element
         alternates = alternate_windows(reference, contig, start, ref.lengths_bp, alt)
-        inputs = {
+        inputs: dict[str, NDArray[Any]] = {
             "reference_window": windows[allele],
             "alternate_window": alternates[allele],
             "state": np.zeros((len(allele), *shapes["state"]), dtype=np.float32),

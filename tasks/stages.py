@@ -28,6 +28,7 @@ from tasks.plan import Plan
 from tasks.run import CALLER, load_run
 from tasks.scanning import scan_variants
 from tasks.score_table import ScoreTable
+from tasks.variant_statistics import variant_statistics
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -90,7 +91,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
                 },
                 what=f"sample {sample_id}",
             )
-            paths, indices = [str(bam)], [f"{bam}.bai"]
+            paths, indices = [str(bam)], [None]
         summary["alignment"] = check_alignment(
             [Path(path) for path in paths],
             [Path(index) if index else None for index in indices],
@@ -221,6 +222,8 @@ def deliver(root: str, sample_id: str) -> Summary:
                 vcf_sample=run.sample(sample_id)["vcf_sample"],
             )
         _check_balance(sample_id, summary)
+        table = run.folder.sample(sample_id) / f"{sample_id}.parquet"
+        summary["variants"] = variant_statistics(table, run.pipeline.fields)
         return summary
 
     return _stage("output", root, sample_id, work)

@@ -91,6 +91,31 @@ def test_pairs_lie_where_they_come_from(tmp_path: Path, sequences: dict[str, str
         assert (row.get_tag("NM"), row.get_tag("RG"), row.cigarstring) == (0, "s", f"{READ_BP}M")
 
 
+def num_differences(row: pysam.AlignedSegment, reference: Reference) -> int:
+    """NM in plain Python: mismatches, inserted and deleted bases."""
+    tokens = reference.contig_tokens(reference.contig_index(row.reference_name))
+    return sum(
+        query is None or place is None or row.query_sequence[query] != "ACGTN"[tokens[place]]
+        for query, place in row.get_aligned_pairs()
+        if query is None or row.query_alignment_start <= query < row.query_alignment_end
+    )
+
+
+def test_mates_are_clipped_where_they_differ(tmp_path: Path, sequences: dict[str, str], reference: Reference) -> None:
+    adapter = genome({"x": 40}, 99)["x"]
+    pairs = []
+    for name, left, right in simulate_pairs(sequences, 60, seed=4):
+        pairs.append((name, left[:-40] + adapter, right[:-40] + adapter))
+    align([write_pairs(pairs, tmp_path, "a")], reference, tmp_path)
+    ends = {(row.is_read1, row.is_reverse): [] for row in rows_of(tmp_path)}
+    for row in rows_of(tmp_path):
+        operation, length_bp = row.cigartuples[0 if row.is_reverse else -1]
+        ends[row.is_read1, row.is_reverse].append(length_bp if operation == pysam.CSOFT_CLIP else 0)
+        assert num_differences(row, reference) == row.get_tag("NM") <= 4
+    assert len(ends) == 4
+    assert all(36 <= length_bp <= 40 for lengths in ends.values() for length_bp in lengths)
+
+
 def test_tags_and_clips_say_how_a_read_differs(tmp_path: Path, sequences: dict[str, str], reference: Reference) -> None:
     ref = sequences["chr1"]
     swapped = {"A": "C", "C": "A", "G": "T", "T": "G"}
@@ -105,7 +130,6 @@ def test_tags_and_clips_say_how_a_read_differs(tmp_path: Path, sequences: dict[s
     rows = {row.query_name: row for row in rows_of(tmp_path)}
     assert list(rows) == ["changed", "clipped", "empty", "foreign"]
     assert (rows["changed"].cigarstring, rows["changed"].get_tag("NM")) == (f"{cut - 1000}M3D{1147 - cut}M", 4)
-    assert rows["changed"].get_reference_sequence().upper() == ref[1000:1150]
     assert rows["clipped"].reference_start == 2000
     assert (rows["clipped"].cigarstring, rows["clipped"].is_reverse) == ("30S120M", True)
     assert rows["clipped"].query_sequence == clipped
@@ -283,6 +307,4 @@ def test_the_real_pair_lies_where_bwa_put_it(tmp_path: Path, shared_data: Path) 
     assert 200 < sum(row.is_duplicate for row in rows) < 400
     for row in rows[:2000]:
         if not row.is_unmapped:
-            start, end = row.reference_start, row.reference_end
-            tokens = reference.contig_tokens(0)[start:end]
-            assert row.get_reference_sequence().upper() == "".join("ACGTN"[token] for token in tokens)
+            assert num_differences(row, reference) == row.get_tag("NM")
