@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class NameIds:
         self._allocate(64, 4096)
 
     def _allocate(self, max_names: int, num_bytes: int) -> None:
+        """Makes room for more names; `max_names` is a power of two."""
         self._names = np.empty(num_bytes, dtype=np.uint8)
         self._offsets = np.zeros(max_names + 1, dtype=np.int64)
         self._table = np.full(2 * max_names, -1, dtype=np.int32)
@@ -105,10 +107,9 @@ class NameIds:
         row, count = 0, len(self.names)
         while True:
             row, count = self._scan(text, begin, end, row, count, out)
-            blob = self._names[: self._offsets[count]].tobytes()
-            offsets = self._offsets[: count + 1].tolist()
-            self.names.extend(blob[offsets[at] : offsets[at + 1]] for at in range(len(self.names), count))
+            bounds = self._offsets[len(self.names) : count + 1].tolist()
+            self.names.extend(self._names[low:high].tobytes() for low, high in pairwise(bounds))
             if row == len(begin):
                 return out
             length = int(end[row] - begin[row])
-            self._allocate(2 * len(self._offsets), 2 * (len(self._names) + length))
+            self._allocate(len(self._table), 2 * (len(self._names) + length))
