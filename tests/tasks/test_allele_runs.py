@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path], l
 def test_distinct_alleles_of_a_range(runs: tuple[list[Path], list[Row]]) -> None:
     paths, rows = runs
     borders = [0, 5, 100_000, (1 << 40) + 77, (2 << 40) + 299_999, 1 << 63]
-    for start, end in zip(borders, borders[1:], strict=False):
+    for start, end in pairwise(borders):
         table = distinct_alleles(paths, start, end)
         assert table.schema == ALLELE_SCHEMA
         expected = sorted({row for row in rows if start <= row[0] < end})

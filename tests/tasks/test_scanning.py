@@ -18,7 +18,8 @@ from tasks.errors import InputError, ReferenceError, VariantFileError
 from tasks.reference import Reference, prepare_reference
 from tasks.regions import merge_regions
 from tasks.scanning import scan_variants
-from tests.tasks.variant_files import COLUMNS, make_genome, vcf_text as make_text, write_bgzip
+from tests.tasks.variant_files import COLUMNS, make_genome, write_bgzip
+from tests.tasks.variant_files import vcf_text as make_text
 
 Genome = tuple[Reference, dict[str, str]]
 
@@ -175,7 +176,7 @@ def test_more_than_one_percent_of_bad_lines_fails(genome: Genome, tmp_path: Path
     records = [snv(genome, "chr1", position) for position in range(200, 397)]
     bad = ["chr1 x . A C . . ."]
     assert scan(make_text(records + bad), genome, tmp_path)["rejected"] == 1
-    with pytest.raises(VariantFileError, match="2 of 199 lines .* line 202: POS is not") as caught:
+    with pytest.raises(VariantFileError, match=r"2 of 199 lines .* line 202: POS is not") as caught:
         scan(make_text(records + bad * 2), genome, tmp_path)
     assert caught.value.reason == "TOO_MANY_REJECTED"
 

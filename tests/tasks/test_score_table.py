@@ -77,7 +77,7 @@ def test_keeps_no_more_row_groups_than_allowed(tmp_path: Path, monkeypatch: pyte
         (
             FIELDS[0],
             [0.1234, -0.0, 0.0, None, float("nan"), float("inf"), 1.0, -0.5],
-            "0.1234 0 0 . . . 1 -0.5".split(),
+            ["0.1234", "0", "0", ".", ".", ".", "1", "-0.5"],
         ),
         (OutputField("I", "Integer", "A", "i"), [3, None, -2], ["3", ".", "-2"]),
         (FIELDS[1], ["a b;c=d,e%f\tg", "", None], ["a%20b%3Bc%3Dd%2Ce%25f%09g", ".", "."]),
