@@ -40,7 +40,8 @@ from tasks.stages import begin_sample
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
 DIGEST, SCORE = "digest inputs", "score alleles"
 _FATAL = (FolderError, BalanceError)
-_MAX_THREADS = 16
+_RUNNER: Any = ThreadPoolTaskRunner(max_workers=16)
+"""Prefect tasks wait for Dask: their threads cost little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def folder_tag(output: Path) -> str:
 @flow(
     name="score-cohort",
     flow_run_name="score-{parameters.sheet.name}",
-    task_runner=ThreadPoolTaskRunner(max_workers=_MAX_THREADS),
+    task_runner=_RUNNER,
     persist_result=False,
 )
 def score_cohort(parameters: CohortParameters, execution: Execution = Execution()) -> CohortResult:  # noqa: B008

@@ -124,8 +124,9 @@ def model_server(expected_digests: dict[str, str]) -> ModelServer:
 
 def host_statistics(dask_worker: Worker) -> dict[str, Any]:
     """Counters of a worker's server (for ``Client.run``, which names the worker)."""
-    statistics: dict[str, Any] = dask_worker.plugins[PLUGIN_NAME].statistics()
-    return statistics
+    host = dask_worker.plugins[PLUGIN_NAME]
+    assert isinstance(host, ModelHost)
+    return host.statistics()
 
 
 def host_digests(names: list[str]) -> dict[str, Any]:

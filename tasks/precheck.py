@@ -30,7 +30,7 @@ def check_sample(sample: Sample, reference: Reference) -> list[str]:
     Raises:
         TaskError: The sample would fail.
     """
-    notes = [sample.kind]
+    notes: list[str] = [sample.kind]
     if sample.regions:
         notes.append(f"regions: {len(read_bed(sample.regions, reference).start):,} intervals")
     if sample.kind == "vcf":
