@@ -220,11 +220,12 @@ def pipelines() -> None:
 @main.command()
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Model repository to write.")
 @click.option("--seed", default=1, show_default=True, help="Seed of everything random.")
-def train(output: Path, seed: int) -> None:
-    """Train the shipped models on simulated data."""
+@click.option("--scratch", type=click.Path(path_type=Path), help="Keeps examples, so that a training can go on.")
+def train(output: Path, seed: int, scratch: Path | None) -> None:
+    """Train the shipped models on simulated data; takes about an hour of one core."""
     from flows.train import train_models
 
-    train_models(output, seed)
+    train_models(output, seed, scratch=scratch, report=click.echo)
 
 
 if __name__ == "__main__":

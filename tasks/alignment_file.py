@@ -183,7 +183,8 @@ def _check_reads(what: str, contents: _Contents, reference: Reference) -> dict[s
         raise AlignmentError(f"{what}: no reads", reason="NO_READS")
     if not num_mapped.any():
         raise AlignmentError(
-            f"{what}: {statistics.num_records:,} reads, none of them aligned; give them as FASTQ (samtools fastq)",
+            f"{what}: {statistics.num_records:,} reads, none of them aligned: they are of another genome than "
+            f"{reference.path.name}, or were never aligned (then give them as FASTQ: samtools fastq)",
             reason="UNALIGNED",
         )
     check = check_header_contigs(what, header.names, header.lengths_bp, header.md5s, num_mapped.tolist(), reference)
