@@ -2,8 +2,8 @@
 
     python infra/oracle_vcf.py [--alleles 200000] [--seed 1]
 
-Both normalise the same VCF. Where they differ the allele is printed and the exit code is 1. The genome has no N: bcftools
-shifts an indel onto one, this program does not.
+Both normalise the same VCF. Where they differ the allele is printed and the exit code is 1. The genome has no N:
+bcftools shifts an indel onto one, this program does not.
 """
 
 from __future__ import annotations

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
-from tasks.alleles import string_array
 from tasks.name_ids import NameIds
 from tasks.vcf_header import Declaration, VariantHeader
 from tasks.vcf_lines import ALT, CHROM, FILTER, FORMAT, ID, INFO, QUAL, REF, Lines
+from tasks.vcf_spans import format_ends, info_entries, sample_values, split_values, string_column
 
 MAX_UNDECLARED = 1000
 """Columns for keys that the header does not declare; further ones are left out."""
-_SEMICOLON, _EQUALS, _COMMA, _COLON, _DOT, _TAB = ord(";"), ord("="), ord(","), ord(":"), ord("."), ord("\t")
+_SEMICOLON = ord(";")
 _FLAG, _ONE, _PER_ALLELE, _TEXT = "flag", "one", "per allele", "text"
 _TYPES = {"Integer": pa.int64(), "Float": pa.float64()}
 _PLACE_COLUMNS = [
@@ -29,98 +28,6 @@ _PLACE_COLUMNS = [
     ("qual", pa.float64()),
     ("filter", pa.string()),
 ]
-
-
-@njit(cache=True, nogil=True)
-def _info_entries(text: Any, begin: Any, end: Any, record: Any, key_end: Any, span: Any) -> int:
-    """Finds INFO entries: their records, where keys end, [k, 2] where entries begin and end; returns how many."""
-    number = 0
-    for row in range(len(begin)):
-        if end[row] == begin[row] + 1 and text[begin[row]] == _DOT:
-            continue
-        at = begin[row]
-        while at < end[row]:
-            stop, equals = at, -1
-            while stop < end[row] and text[stop] != _SEMICOLON:
-                if equals < 0 and text[stop] == _EQUALS:
-                    equals = stop
-                stop += 1
-            if stop > at and equals != at:
-                record[number] = row
-                key_end[number] = equals if equals >= 0 else stop
-                span[number, 0], span[number, 1] = at, stop
-                number += 1
-            at = stop + 1
-    return number
-
-
-@njit(cache=True, nogil=True)
-def _split_values(
-    text: Any, begin: Any, end: Any, num_alleles: Any, first_row: Any, out_begin: Any, out_end: Any
-) -> bool:
-    """Cuts each record's values at commas, one for each row; False if a record has not as many as rows."""
-    for record in range(len(begin)):
-        row, num_rows = first_row[record], max(num_alleles[record], 1)
-        at, stop = begin[record], end[record]
-        if at < 0 or (stop == at + 1 and text[at] == _DOT):
-            out_begin[row : row + num_rows] = -1
-            out_end[row : row + num_rows] = -1
-            continue
-        found = 0
-        for comma in range(at, stop + 1):
-            if comma == stop or text[comma] == _COMMA:
-                if found == num_rows:
-                    return False
-                out_begin[row + found], out_end[row + found] = at, comma
-                found += 1
-                at = comma + 1
-        if found != num_rows:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _sample_values(
-    text: Any, format_begin: Any, record_end: Any, place: Any, num_samples: int, out_begin: Any, out_end: Any
-) -> None:
-    """Finds each sample's value of one FORMAT key: [n * samples]; -1 where there is none."""
-    for record in range(len(place)):
-        at = format_begin[record]
-        end = record_end[record]
-        while at < end and text[at] != _TAB:
-            at += 1
-        for sample in range(num_samples):
-            slot = record * num_samples + sample
-            out_begin[slot], out_end[slot] = -1, -1
-            at += 1
-            value, found = at, 0
-            while at < end and text[at] != _TAB:
-                if text[at] == _COLON:
-                    if found == place[record]:
-                        out_begin[slot], out_end[slot] = value, at
-                    found += 1
-                    value = at + 1
-                at += 1
-            if found == place[record]:
-                out_begin[slot], out_end[slot] = value, at
-
-
-@njit(cache=True, nogil=True)
-def _gather(text: Any, begin: Any, offsets: Any, out: Any) -> None:
-    for row in range(len(begin)):
-        for offset in range(offsets[row + 1] - offsets[row]):
-            out[offsets[row] + offset] = text[begin[row] + offset]
-
-
-def _texts(text: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> pa.StringArray:
-    """The strings at these places; null where `begin` is negative or the string is ``.``."""
-    is_there = begin >= 0
-    is_there &= ~((end == begin + 1) & (text[begin] == _DOT))
-    offsets = np.zeros(len(begin) + 1, dtype=np.int64)
-    np.cumsum(np.where(is_there, end - begin, 0), out=offsets[1:])
-    out = np.empty(offsets[-1], dtype=np.uint8)
-    _gather(text, begin, offsets, out)
-    return string_array(out, offsets, is_there)
 
 
 class TableColumns:
@@ -176,11 +83,11 @@ class TableColumns:
         self, text: NDArray[np.uint8], lines: Lines, first_row: NDArray[np.int64], num_rows: int
     ) -> dict[str, Any]:
         def column(place: int) -> pa.StringArray:
-            return _texts(text, lines.begin_of(place), lines.end_of(place))
+            return string_column(text, lines.begin_of(place), lines.end_of(place))
 
         alt_begin, alt_end = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.int64)
         begin = np.where(lines.num_alleles > 0, lines.begin_of(ALT), -1)
-        _split_values(text, begin, lines.end_of(ALT), lines.num_alleles, first_row, alt_begin, alt_end)
+        split_values(text, begin, lines.end_of(ALT), lines.num_alleles, first_row, alt_begin, alt_end)
         qual = _cast(column(QUAL), self._qual_type)
         if qual is None:
             self._qual_type = pa.string()
@@ -190,7 +97,7 @@ class TableColumns:
             "pos": pa.array(lines.position),
             "id": column(ID),
             "ref": column(REF),
-            "alt": _texts(text, alt_begin, alt_end),
+            "alt": string_column(text, alt_begin, alt_end),
             "qual": qual,
             "filter": column(FILTER),
         }
@@ -202,7 +109,7 @@ class TableColumns:
         max_entries = lines.num_records + int(np.count_nonzero(text == _SEMICOLON))
         record, key_end = np.empty(max_entries, dtype=np.int64), np.empty(max_entries, dtype=np.int64)
         span = np.empty((max_entries, 2), dtype=np.int64)
-        number = _info_entries(text, begin, end, record, key_end, span)
+        number = info_entries(text, begin, end, record, key_end, span)
         record, key_end, span = record[:number], key_end[:number], span[:number]
         ids = self._info_ids.ids(text, span[:, 0].copy(), key_end)
         order = np.argsort(ids, kind="stable")[::-1]
@@ -225,8 +132,8 @@ class TableColumns:
             mode, kind = self._info[key]
             if mode == _PER_ALLELE:
                 cut_begin, cut_end = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.int64)
-                if _split_values(text, value_begin, value_end, lines.num_alleles, first_row, cut_begin, cut_end):
-                    texts = _texts(text, cut_begin, cut_end)
+                if split_values(text, value_begin, value_end, lines.num_alleles, first_row, cut_begin, cut_end):
+                    texts = string_column(text, cut_begin, cut_end)
                     values = _cast(texts, kind)
                     if values is None:
                         self._info[key] = (_PER_ALLELE, pa.string())
@@ -236,7 +143,7 @@ class TableColumns:
             if mode == _FLAG:
                 columns[self._info_column(key)] = (pa.array(value_begin >= 0), False)
                 continue
-            texts = _texts(text, value_begin, value_end)
+            texts = string_column(text, value_begin, value_end)
             values = _cast(texts, kind) if mode == _ONE else texts
             if values is None:
                 self._info[key] = (_TEXT, pa.string())
@@ -256,7 +163,7 @@ class TableColumns:
         if not self._num_samples:
             return {}
         begin = lines.field[:, FORMAT].copy()
-        end = _format_ends(text, begin, lines.record_end)
+        end = format_ends(text, begin, lines.record_end)
         layout = self._layout_ids.ids(text, begin, end)
         keys_of = [names.split(b":") if names != b"." else [] for names in self._layout_ids.names]
         for keys in (keys_of[number] for number in np.unique(layout).tolist()):
@@ -269,29 +176,13 @@ class TableColumns:
         for key in self._formats:
             places = np.array([keys.index(key) if key in keys else -1 for keys in keys_of] or [-1], dtype=np.int64)
             value_begin, value_end = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-            _sample_values(text, begin, lines.record_end, places[layout], self._num_samples, value_begin, value_end)
-            values = _texts(text, value_begin, value_end)
+            sample_values(text, begin, lines.record_end, places[layout], self._num_samples, value_begin, value_end)
+            values = string_column(text, value_begin, value_end)
             if self._num_samples > 1:
                 offsets = np.arange(lines.num_records + 1, dtype=np.int32) * self._num_samples
                 values = pa.ListArray.from_arrays(pa.array(offsets), values)
             columns[f"FORMAT_{key.decode()}"] = values
         return columns
-
-
-@njit(cache=True, nogil=True)
-def _find_tabs(text: Any, begin: Any, stop: Any, out: Any) -> None:
-    for row in range(len(begin)):
-        at = begin[row]
-        while at < stop[row] and text[at] != _TAB:
-            at += 1
-        out[row] = at
-
-
-def _format_ends(text: NDArray[np.uint8], begin: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64 [n], where the FORMAT column ends."""
-    out = np.empty(len(begin), dtype=np.int64)
-    _find_tabs(text, begin, stop, out)
-    return out
 
 
 def _declared(declaration: Declaration) -> tuple[str, pa.DataType]:

@@ -25,7 +25,7 @@ from tasks.vcf_lines import split_lines
 from tasks.vcf_text import VariantText
 
 _GROUP_ROWS = 65_536
-_GROUP_BYTES = 48 << 20
+_GROUP_BYTES = 24 << 20
 
 
 class _ColumnsChanged(Exception):

@@ -29,20 +29,24 @@ def write_index(written: Path, output: Path, is_sorted: bool, longest_bp: int) -
         Path(f"{output}.{kind}").unlink(missing_ok=True)
     if not is_sorted:
         return None, "UNSORTED"
-    kind = "csi" if longest_bp > _TBI_MAX_BP else "tbi"
+    fault = ""
     verbosity = pysam.set_verbosity(0)
     try:
-        with whole_file(Path(f"{output}.{kind}")) as aside:
-            pysam.tabix_index(
-                os.fspath(written),
-                preset="vcf",
-                csi=kind == "csi",
-                index=os.fspath(aside),
-                force=True,
-                keep_original=True,
-            )
-    except OSError as error:
-        return None, f"NOT_INDEXABLE: {error}".replace(os.fspath(written), output.name)
+        # A symbolic allele's END may lie past what a .tbi holds: that shows only when it is tried.
+        for kind in ("tbi", "csi") if longest_bp <= _TBI_MAX_BP else ("csi",):
+            try:
+                with whole_file(Path(f"{output}.{kind}")) as aside:
+                    pysam.tabix_index(
+                        os.fspath(written),
+                        preset="vcf",
+                        csi=kind == "csi",
+                        index=os.fspath(aside),
+                        force=True,
+                        keep_original=True,
+                    )
+                return kind, None
+            except OSError as error:
+                fault = str(error).replace(os.fspath(written), output.name)
     finally:
         pysam.set_verbosity(verbosity)
-    return kind, None
+    return None, f"NOT_INDEXABLE: {fault}"

@@ -275,13 +275,15 @@ def test_repairs_are_made_and_told(genome: Genome, tmp_path: Path) -> None:
         (["##contig=<ID=chr1,length=2000>"], ["chr1 0", "chr1 9"], "tbi"),
         (["##contig=<ID=far,length=600000000>"], ["chr1 5", "chr1 9"], "csi"),
         (["##contig=<ID=far,length=10010000000>"], ["chr1 5", "far 10009999919"], "csi"),
+        (["##contig=<ID=chr1,length=2000>"], ["chr1 5", "chr1 9 END=700000000"], "csi"),
         (["##contig=<ID=chr1,length=2000>"], [], "tbi"),
     ],
 )
 def test_the_index_fits_the_positions(
     header: list[str], places: list[str], index: str | None, genome: Genome, tmp_path: Path
 ) -> None:
-    text = make_text([f"{place} . N <DEL> . . ." for place in places], header=["##fileformat=VCFv4.2", *header])
+    records = [f"{' '.join(place.split()[:2])} . N <DEL> . . {[*place.split(), '.'][2]}" for place in places]
+    text = make_text(records, header=["##fileformat=VCFv4.2", *header])
     (tmp_path / "out").mkdir()
     for kind in ("tbi", "csi"):
         (tmp_path / "out" / f"S.vcf.gz.{kind}").write_bytes(b"stale")
@@ -289,7 +291,7 @@ def test_the_index_fits_the_positions(
     assert (summary["index"], summary["index_reason"]) == (index, None if index else "UNSORTED")
     assert [path.suffix for path in (tmp_path / "out").glob("S.vcf.gz.*")] == ([f".{index}"] if index else [])
     if places and index:
-        contig, position = places[-1].split()
+        contig, position = places[-1].split()[:2]
         # pysam's own fetch stops at 2^31.
         found = pysam.bcftools.view("-H", str(tmp_path / "out" / "S.vcf.gz"), f"{contig}:{position}-{position}")
         assert found.split("\t")[:2] == [contig, position]
@@ -348,6 +350,39 @@ def test_an_allele_without_a_row_is_a_defect(genome: Genome, tmp_path: Path) -> 
             annotate_variants(path, genome[0], scores, [SCORE], tmp_path / "out", "S", header_lines=[])
     assert (tmp_path / "out" / "S.vcf.gz").read_bytes() == before
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["S.parquet", "S.vcf.gz", "S.vcf.gz.tbi"]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    edits=st.lists(
+        st.tuples(st.integers(0, 100_000), st.integers(0, 8), st.text("\t\n\r\0 .,;:=#<[*A1\x80", max_size=3)),
+        max_size=6,
+    ),
+    sample=st.sampled_from([None, "A"]),
+)
+def test_whatever_the_bytes_there_is_an_output_or_a_reason(
+    edits: list[tuple[int, int, str]],
+    sample: str | None,
+    genome: Genome,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("edited")
+    records = [
+        f"chr1 {position} rs1 {' '.join(pair(genome, position))},<DEL>,* 5 PASS DP=3;AF=0.1,.,.;X GT:AD 0/1:1,2 ./. 0"
+        for position in range(100, 400)
+    ]
+    text = make_text(records, columns=SAMPLES).encode()
+    for at, num_bytes, put in edits:
+        at %= len(text)
+        text = text[:at] + put.encode("latin-1") + text[at + num_bytes :]
+    try:
+        annotate(write(folder, text), genome[0], folder, vcf_sample=sample)
+    except InputError:
+        return
+    header, lines = output_lines(folder)
+    widths = {line.count("\t") for line in [header[-1], *lines]}
+    assert len(widths) == 1
+    pq.read_table(folder / "out" / "S.parquet").validate(full=True)
 
 
 def readable(path: Path) -> list[object]:
