@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 from tasks.errors import TaskError
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import read_bed
 from tasks.precheck import check_sample
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import read_bed
-from tasks.sheet import read_sheet
+from tasks.sheets.sheet import read_sheet
 
 
 def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -> tuple[list[str], int]:
@@ -48,7 +48,7 @@ def _reference_line(reference: Reference) -> str:
 
 
 def _memory_line(reference: Reference) -> str:
-    from tasks.reads_index import available_memory_bytes, index_memory_bytes
+    from tasks.reads.index import available_memory_bytes, index_memory_bytes
 
     need, free = index_memory_bytes(reference), available_memory_bytes()
     verdict = "fits" if need < free else "DOES NOT FIT"

@@ -118,7 +118,7 @@ def score(
 def _check_before_start(sheet: Path, pipeline: str, options: Any, scheduler: str | None, redis: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
     from tasks.pipelines import make_pipeline
-    from tasks.sheet import read_sheet
+    from tasks.sheets.sheet import read_sheet
 
     read_sheet(sheet)
     make_pipeline(pipeline, options)

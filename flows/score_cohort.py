@@ -25,16 +25,16 @@ from tasks.cluster import open_cluster
 from tasks.errors import BalanceError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
-from tasks.manifest import make_manifest
+from tasks.genome.reference import Reference, prepare_reference
 from tasks.model_host import host_digests, host_statistics
-from tasks.multiqc import write_multiqc
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, check_resumable, digest_files, read_plan
-from tasks.reference import Reference, prepare_reference
-from tasks.report import write_report
+from tasks.reporting.manifest import make_manifest
+from tasks.reporting.multiqc import write_multiqc
+from tasks.reporting.report import write_report
 from tasks.run import CALLER, write_run
 from tasks.scoring import finish_scores, plan_score_shards, score_shard
-from tasks.sheet import Sample, SampleSheet, read_sheet
+from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"

@@ -32,7 +32,7 @@ class TrainingSize:
     num_genomes: int = 8
     genome_bp: int = 1_000_000
     num_epochs: int = 5
-    num_individuals: int = 96
+    num_individuals: int = 120
     individual_bp: int = 300_000
     num_caller_epochs: int = 25
 

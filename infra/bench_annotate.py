@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.allele_runs import distinct_alleles
-from tasks.annotating import annotate_vcf
 from tasks.bgzf import BgzfWriter
+from tasks.genome.reference import Reference, load_reference, prepare_reference
 from tasks.pipelines import OutputField
-from tasks.reference import Reference, load_reference, prepare_reference
-from tasks.scanning import scan_variants
-from tasks.score_table import ScoreTable
-from tasks.variant_table import write_variant_table
+from tasks.variants.allele_runs import distinct_alleles
+from tasks.variants.annotating import annotate_vcf
+from tasks.variants.scanning import scan_variants
+from tasks.variants.score_table import ScoreTable
+from tasks.variants.table import write_variant_table
 
 FIELD = OutputField("CF_X", "Float", "A", "A number for the benchmark", decimals=4)
 _SPACING_BP = 50

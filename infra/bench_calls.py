@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from serving.server import ModelServer
-from tasks.bam_stream import open_alignment
-from tasks.call_rows import collect_rows
-from tasks.calling import Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.calling.bam_stream import open_alignment
+from tasks.calling.call_rows import collect_rows
+from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.genome.reference import Reference, prepare_reference
 from tasks.intervals import parse_region
-from tasks.reference import Reference, prepare_reference
 from tasks.simulation.genome import simulate_genome
 from tasks.simulation.individual import simulate_individual
 from tasks.simulation.library import Library

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 from bench_annotate import make_reference, make_vcf
 
-from tasks.reference import prepare_reference
+from tasks.genome.reference import prepare_reference
 
 _COMMAND = Path(sys.executable).with_name("cohortflow")
 _EVERY_S = 0.2

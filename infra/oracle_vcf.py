@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.allele_runs import distinct_alleles
-from tasks.reference import prepare_reference
-from tasks.scanning import scan_variants
+from tasks.genome.reference import prepare_reference
+from tasks.variants.allele_runs import distinct_alleles
+from tasks.variants.scanning import scan_variants
 
 _CONTIG_BP = 200_000
 _SHOWN = 10

@@ -22,7 +22,7 @@ from tasks.windows import MAX_ALLELE_BP, UNKNOWN_TOKEN, alternate_windows, colum
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tasks.reference import Reference
+    from tasks.genome.reference import Reference
 
 
 class PipelineError(InputError):
@@ -112,7 +112,7 @@ class Pipeline(ABC):
         """Turns alleles into rows of the ensemble, or a reason.
 
         Args:
-            alleles: Distinct alleles in `tasks.alleles.ALLELE_SCHEMA`.
+            alleles: Distinct alleles in `tasks.variants.alleles.ALLELE_SCHEMA`.
             reference: The genome.
             shapes: For each input of the ensemble its dimensions without the batch's.
         """

@@ -98,9 +98,7 @@ def _short(value: Any) -> Any:
     return value[:12] + "…" if isinstance(value, str) and len(value) == 64 else value
 
 
-def digest_files(
-    paths: Sequence[Path], memory: Path, on_done: Callable[[], None] = lambda: None
-) -> dict[Path, str]:
+def digest_files(paths: Sequence[Path], memory: Path, on_done: Callable[[], None] = lambda: None) -> dict[Path, str]:
     """Digests the content of every input once.
 
     A file whose size, inode and time of change are those that `memory` remembers is not read again.

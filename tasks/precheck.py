@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.alignment_format import keep_offline, open_file, read_header, recognise_kind
-from tasks.header_check import HeaderCheck, check_header_contigs
+from tasks.alignments.format import keep_offline, open_file, read_header, recognise_kind
+from tasks.genome.header_check import HeaderCheck, check_header_contigs
+from tasks.genome.reference import Reference, load_reference
+from tasks.genome.regions import read_bed
 from tasks.isolation import run_isolated
-from tasks.reads_records import read_records
-from tasks.reference import Reference, load_reference
-from tasks.regions import read_bed
-from tasks.scanning import check_sample as check_vcf_sample
-from tasks.sheet import Sample
-from tasks.vcf_binary import is_bcf
-from tasks.vcf_header import parse_header
-from tasks.vcf_text import VariantText
+from tasks.reads.records import read_records
+from tasks.sheets.sheet import Sample
+from tasks.variants.binary import is_bcf
+from tasks.variants.header import parse_header
+from tasks.variants.scanning import check_sample as check_vcf_sample
+from tasks.variants.text import VariantText
 
 _NAMES_SHOWN = 5
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
+from tasks.genome.reference import Reference, load_reference
+from tasks.genome.regions import Regions, read_bed
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, read_plan
-from tasks.reference import Reference, load_reference
-from tasks.regions import Regions, read_bed
 
 CALLER = "reads"
 """The ensemble that turns pileups into genotypes."""

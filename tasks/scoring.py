@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.allele_runs import distinct_alleles, locus_histogram
 from tasks.files import json_sha256, read_json, whole_file, write_json
 from tasks.folder import RunFolder
+from tasks.genome.reference import Reference
 from tasks.intervals import to_position
 from tasks.model_host import model_server
 from tasks.pipelines import OutputField, Pipeline
-from tasks.reference import Reference
 from tasks.run import Run, load_run
+from tasks.variants.allele_runs import distinct_alleles, locus_histogram
 
 SHARD_ALLELES = 20_000
 """Alleles of a shard, unless one histogram bin holds more."""
@@ -36,7 +36,7 @@ class ScoreShard:
 
     Attributes:
         cut: Names the cut: the digest of the allele runs it was made from.
-        locus_start: First locus, as the keys of `tasks.alleles` count them.
+        locus_start: First locus, as the keys of `tasks.variants.alleles` count them.
         locus_end: The locus after the last.
     """
 

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.alignment_file import check_alignment
-from tasks.annotating import annotate_variants
-from tasks.calling import Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.alignments.file import check_alignment
+from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.errors import BalanceError, ModelDataError
 from tasks.files import make_folder, read_json, write_json
 from tasks.folder import RunFolder
@@ -26,9 +25,10 @@ from tasks.isolation import run_isolated
 from tasks.model_host import model_server
 from tasks.plan import Plan
 from tasks.run import CALLER, load_run
-from tasks.scanning import scan_variants
-from tasks.score_table import ScoreTable
-from tasks.variant_statistics import variant_statistics
+from tasks.variants.annotating import annotate_variants
+from tasks.variants.scanning import scan_variants
+from tasks.variants.score_table import ScoreTable
+from tasks.variants.statistics import variant_statistics
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -80,7 +80,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
         if sample["kind"] == "fastq":
             bam = run.folder.sample(sample_id) / f"{sample_id}.bam"
             summary["reads"] = run_isolated(
-                "tasks.aligning:align_reads",
+                "tasks.reads.aligning:align_reads",
                 {
                     "lanes": sample["lanes"],
                     "reference_folder": str(run.folder.reference),

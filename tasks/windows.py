@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tasks.reference import Reference
+    from tasks.genome.reference import Reference
 
 WINDOW_BP = 128
 CENTRE = 64

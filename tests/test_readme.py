@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from flows.cli import main
-from tasks.sheet import read_sheet
+from tasks.sheets.sheet import read_sheet
 from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()

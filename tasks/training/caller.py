@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.evidence import NAMES
+from tasks.calling.evidence import NAMES
 from tasks.training.caller_examples import CallExamples
 from tasks.training.caller_network import Caller
 

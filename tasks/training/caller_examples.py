@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.bam_stream import open_alignment
-from tasks.call_rows import collect_rows
-from tasks.evidence import NAMES
+from tasks.calling.bam_stream import open_alignment
+from tasks.calling.call_rows import collect_rows
+from tasks.calling.evidence import NAMES
 from tasks.files import whole_file
 from tasks.intervals import from_position
 from tasks.simulation.genome import simulate_genome
@@ -24,13 +24,13 @@ from tasks.windows import CENTRE, UNKNOWN_TOKEN, WINDOW_BP
 _STRETCH_BP = 100_000
 _CONTIG_SHARES = (0.6, 0.4)
 _HETEROZYGOSITY = (4e-4, 2e-3)
-_HARD_EVERY = 3
+_HARD_EVERY = 2
 _HARD_HETEROZYGOSITY = (1.5e-4, 5e-4)
 _DUPLICATED_SHARE = (0.03, 0.25)
 _UNASSEMBLED_SHARE = (0.02, 0.15)
 _SYSTEMATIC_SHARE = (5e-4, 6e-3)
 _MOST_OVERCONFIDENT, _MOST_CONTAMINATED = 0.12, 0.08
-"""Every third individual has few variants, a genome full of paralogues and a poor run: false candidates then outnumber
+"""Every second individual has few variants, a genome full of paralogues and a poor run: false candidates then outnumber
 true ones, and the caller learns what they look like. The others are as the simulator makes them by default, so that the
 share of true alleles among those that look well is a usual one."""
 

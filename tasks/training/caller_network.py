@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.evidence import NAMES
-from tasks.pileup import CHANNELS, WIDTH_BP
+from tasks.calling.evidence import NAMES
+from tasks.calling.pileup import CHANNELS, WIDTH_BP
 from tasks.training.graphs import build_model
 
 EMBEDDING_CHANNELS = 8

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tasks.reference import prepare_reference
+from tasks.genome.reference import prepare_reference
 from tasks.simulation.consequences import damages
 from tasks.simulation.genes import Transcript, plant_genes
 from tasks.simulation.genome import UNKNOWN, Genome, decode, simulate_genome

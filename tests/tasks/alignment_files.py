@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pysam
 
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.reference import Reference, prepare_reference
 
 BASES = "ACGT"
 

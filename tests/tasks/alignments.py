@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pysam
 
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.reference import Reference, prepare_reference
 
 
 def genome(lengths_bp: dict[str, int], seed: int = 0) -> dict[str, str]:

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from tasks.files import make_folder, write_json
 from tasks.folder import RunFolder
+from tasks.genome.reference import prepare_reference
 from tasks.pipelines import make_pipeline
 from tasks.plan import Plan
-from tasks.reference import prepare_reference
 from tasks.run import write_run
 from tasks.scoring import score_schema
 

@@ -11,12 +11,12 @@ import numpy as np
 import pysam
 import pytest
 
-from tasks import reads_index
-from tasks.aligning import align_reads
 from tasks.errors import MemoryShortError, ReadsError
+from tasks.genome.reference import Reference, prepare_reference
 from tasks.isolation import run_isolated
-from tasks.reads_index import index_memory_bytes, open_index
-from tasks.reference import Reference, prepare_reference
+from tasks.reads import index as reads_index
+from tasks.reads.aligning import align_reads
+from tasks.reads.index import index_memory_bytes, open_index
 from tests.tasks.alignments import genome, prepared
 from tests.tasks.fastq_text import record, write
 
@@ -289,7 +289,7 @@ def test_the_real_pair_lies_where_bwa_put_it(tmp_path: Path, shared_data: Path) 
         "sample_id": "s",
         "threads": 2,
     }
-    run_isolated("tasks.aligning:align_reads", payload, what="the real pair")
+    run_isolated("tasks.reads.aligning:align_reads", payload, what="the real pair")
     places: dict[tuple[str, bool], int] = {}
     with pysam.AlignmentFile(str(real / "NA12878_S1.chr20.10_10p1mb.bam")) as alignment:
         for row in alignment.fetch(until_eof=True):

@@ -11,9 +11,9 @@ import numpy as np
 import pysam
 import pytest
 
-from tasks.alignment_file import check_alignment, read_alignment
+from tasks.alignments.file import check_alignment, read_alignment
 from tasks.errors import AlignmentError, ReferenceError, TaskError
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.reference import Reference, prepare_reference
 from tests.tasks.alignments import genome, prepared, reads_of, sam_line, sam_text, write_bam
 
 LENGTHS = {"chr1": 5_000, "chr2": 4_000}

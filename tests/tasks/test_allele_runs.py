@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import allele_runs
-from tasks.allele_runs import BIN_SHIFT, RunWriter, distinct_alleles, locus_histogram, sort_distinct
-from tasks.alleles import ALLELE_SCHEMA
 from tasks.errors import BalanceError
+from tasks.variants import allele_runs
+from tasks.variants.allele_runs import BIN_SHIFT, RunWriter, distinct_alleles, locus_histogram, sort_distinct
+from tasks.variants.alleles import ALLELE_SCHEMA
 
 Row = tuple[int, int, int, int, str, str]
 

@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.allele_kernels import CONTIG_SHIFT, REF_DIFFERS, REF_MATCHES, REF_PAST_END, REF_UNCHECKED, SKIP_REASONS
-from tasks.alleles import AlleleKeys, Records, allele_table, key_alleles, make_key
 from tasks.errors import VariantFileError
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import merge_regions
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import merge_regions
+from tasks.variants.allele_kernels import (
+    CONTIG_SHIFT,
+    REF_DIFFERS,
+    REF_MATCHES,
+    REF_PAST_END,
+    REF_UNCHECKED,
+    SKIP_REASONS,
+)
+from tasks.variants.alleles import AlleleKeys, Records, allele_table, key_alleles, make_key
 
 SEQUENCES = {
     "one": "GATTACAAAAAACACACACACTGTGTGNNAAAAACGTAGCTAGCTTTTTTTTAGAGAGAGAGCATCATCATCATGGGC" * 2,

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks import vcf_text
-from tasks.alleles import make_key
-from tasks.annotating import annotate_variants
 from tasks.errors import BalanceError, InputError, VariantFileError
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import merge_regions
-from tasks.score_table import ScoreTable
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import merge_regions
+from tasks.variants import text as vcf_text
+from tasks.variants.alleles import make_key
+from tasks.variants.annotating import annotate_variants
+from tasks.variants.score_table import ScoreTable
 from tests.tasks.variant_files import COLUMNS, SCORE, annotate, make_genome, output_lines, score_of, write_bgzip
 from tests.tasks.variant_files import vcf_text as make_text
 

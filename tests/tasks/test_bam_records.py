@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.bam_records import (
+from tasks.calling.bam_records import (
     MAX_SPAN_BP,
     MAX_TILE_READS,
     MIN_MAPPING_QUALITY,
@@ -13,7 +13,7 @@ from tasks.bam_records import (
     RawRecords,
     read_records,
 )
-from tasks.bam_stream import open_alignment
+from tasks.calling.bam_stream import open_alignment
 from tasks.errors import AlignmentError
 from tests.tasks.alignment_files import Read, random_bases, write_bam, write_reference
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pysam
 import pytest
 
-from tasks.builds import HeaderContig, plain_name, recognise_build, side_by_side
+from tasks.genome.builds import HeaderContig, plain_name, recognise_build, side_by_side
 
 CHROMOSOME_20 = {
     "NCBI36": 62_435_964,

@@ -12,11 +12,11 @@ import pysam
 import pytest
 
 from serving.server import ModelServer
-from tasks.calling import CALL_SCHEMA, Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.calling.calling import CALL_SCHEMA, Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.errors import AlignmentError, BalanceError, ReferenceError
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import merge_regions
 from tasks.intervals import Interval
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import merge_regions
 from tasks.simulation.genome import simulate_genome
 from tasks.simulation.individual import simulate_individual
 from tasks.simulation.library import Library

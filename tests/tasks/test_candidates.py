@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.bam_stream import open_alignment
-from tasks.call_rows import CallRows, collect_rows
+from tasks.calling.bam_stream import open_alignment
+from tasks.calling.call_rows import CallRows, collect_rows
 from tests.tasks.alignment_files import Read, random_bases, tokens_of, write_bam, write_reference
 
 FLANK = random_bases(3, 300)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.contigs import match_contigs
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.contigs import match_contigs
+from tasks.genome.reference import Reference, prepare_reference
 
 
 @pytest.fixture(scope="module")

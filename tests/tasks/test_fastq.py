@@ -11,8 +11,8 @@ import pytest
 
 from monitoring.kmers import KmerProfile
 from tasks.errors import ReadsError
-from tasks.fastq import check_reads
 from tasks.isolation import run_isolated
+from tasks.reads.fastq import check_reads
 from tests.tasks.fastq_text import bgzip, record, write
 
 
@@ -151,7 +151,10 @@ def test_the_real_pair_in_a_child(shared_data: Path) -> None:
     first, second = (str(shared_data / "na12878" / name) for name in names)
     seen: list[Any] = []
     summary = run_isolated(
-        "tasks.fastq:check_reads", {"lanes": [{"fastq_1": first, "fastq_2": second}]}, what=first, progress=seen.append
+        "tasks.reads.fastq:check_reads",
+        {"lanes": [{"fastq_1": first, "fastq_2": second}]},
+        what=first,
+        progress=seen.append,
     )
     assert (summary["num_reads"], summary["num_pairs"]) == (51_678, 25_839)
     assert summary["length_bp"]["median"] == 101

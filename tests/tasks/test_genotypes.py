@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.genotypes import Call, call_genotypes
+from tasks.calling.genotypes import Call, call_genotypes
 
 PROBABILITIES = st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3).filter(lambda p: sum(p) > 0.01)
 

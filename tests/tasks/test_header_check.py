@@ -8,8 +8,8 @@ import pysam
 import pytest
 
 from tasks.errors import ReferenceError
-from tasks.header_check import HeaderCheck, check_header_contigs
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.header_check import HeaderCheck, check_header_contigs
+from tasks.genome.reference import Reference, prepare_reference
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tasks.errors import BalanceError
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
-from tasks.manifest import make_manifest, sum_counts, without_folders
+from tasks.reporting.manifest import make_manifest, sum_counts, without_folders
 from tests.tasks.report_cohort import SECONDS, STATISTICS, make_cohort
 
 FAILED = {"S0003": ("TRUNCATED", "/lab/incoming/S0003.fastq: cut off; copy it again")}

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tasks.files import read_json, write_json
-from tasks.manifest import make_manifest
-from tasks.multiqc import write_multiqc
+from tasks.reporting.manifest import make_manifest
+from tasks.reporting.multiqc import write_multiqc
 from tests.tasks.report_cohort import SECONDS, make_cohort
 
 

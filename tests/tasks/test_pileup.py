@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.evidence import MAX_DEPTH, NAMES
-from tasks.pileup import CHANNELS, FLANK_BP
+from tasks.calling.evidence import MAX_DEPTH, NAMES
+from tasks.calling.pileup import CHANNELS, FLANK_BP
 from tests.tasks.alignment_files import Read
 from tests.tasks.test_candidates import CENTRE, FLANK, alleles, read_with, rows_of
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.alleles import ALLELE_SCHEMA
+from tasks.genome.reference import Reference, prepare_reference
 from tasks.pipelines import DEFAULT_PIPELINE, PipelineError, make_pipeline, pipeline_types
-from tasks.reference import Reference, prepare_reference
+from tasks.variants.alleles import ALLELE_SCHEMA
 
 SHAPES = {"reference_window": (128,), "alternate_window": (128,), "state": (7,)}
 

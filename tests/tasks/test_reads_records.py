@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks import reads_blocks
 from tasks.errors import ReadsError
-from tasks.reads_records import read_records
-from tasks.reads_sequences import read_sequences
+from tasks.reads import blocks as reads_blocks
+from tasks.reads.records import read_records
+from tasks.reads.sequences import read_sequences
 from tests.tasks.fastq_text import bgzip, record, write
 
 READS = st.lists(

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import ReferenceError
+from tasks.genome.reference import Contig, Reference, load_reference, prepare_reference
 from tasks.intervals import Interval
-from tasks.reference import Contig, Reference, load_reference, prepare_reference
 
 CONTIGS = {
     "chr1": "ACGTNACGTRYacgtnACGTACGTTTAGGCAT",
@@ -122,7 +122,7 @@ def test_many_blocks_index_as_samtools_does(tmp_path: Path) -> None:
 def test_blocks_cut_anywhere_change_nothing(
     contigs: list[str], width: int, end: str, block_bytes: int, blanks: int
 ) -> None:
-    from tasks.fasta import FastaScan
+    from tasks.genome.fasta import FastaScan
 
     named = {f"c{index}": bases for index, bases in enumerate(contigs)}
     text = fasta_text(named, width, end).replace(">", end * blanks + ">").encode()
@@ -304,7 +304,7 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
             for _ in range(40):
                 handle.write(line * 5_000)
     program = (
-        "import resource, sys; from pathlib import Path; from tasks.reference import prepare_reference as p\n"
+        "import resource, sys; from pathlib import Path; from tasks.genome.reference import prepare_reference as p\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "r = p(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "print(len(r.tokens), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"

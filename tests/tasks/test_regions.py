@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import RegionsError
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import Regions, merge_regions, read_bed
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import Regions, merge_regions, read_bed
 
 LENGTHS_BP = [50, 30, 40]
 

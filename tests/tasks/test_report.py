@@ -12,9 +12,9 @@ import pytest
 
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
-from tasks.manifest import make_manifest
 from tasks.pipelines import make_pipeline
-from tasks.report import write_report
+from tasks.reporting.manifest import make_manifest
+from tasks.reporting.report import write_report
 from tests.tasks.report_cohort import SECONDS, STATISTICS, make_cohort
 
 TIMING = re.compile(r'<section id="timing">.*?</section>', re.DOTALL)

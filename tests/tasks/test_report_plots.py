@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.report_plots import PlotText, bars, dot_rows, histogram
-from tasks.report_scales import nice_range, nice_ticks, percent, plain_number, short_label, short_number
+from tasks.reporting.plots import PlotText, bars, dot_rows, histogram
+from tasks.reporting.scales import nice_range, nice_ticks, percent, plain_number, short_label, short_number
 
 TEXT = PlotText("plot-x", "A plot", "It shows <something> & more.")
 VALUES = st.floats(-1e9, 1e9).filter(lambda value: value == 0 or abs(value) > 1e-6)

@@ -12,8 +12,8 @@ import psutil
 import pysam
 import pytest
 
+from tasks.alignments.samtools_process import samtools_pipeline
 from tasks.errors import AlignmentError
-from tasks.samtools_process import samtools_pipeline
 from tests.conftest import REPOSITORY
 from tests.tasks.alignments import genome, reads_of, sam_text
 
@@ -60,7 +60,7 @@ def test_a_failure_in_the_block_ends_the_commands(tmp_path: Path) -> None:
 
 def test_commands_die_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from tasks.samtools_process import samtools_pipeline\n"
+        "import sys, time; from pathlib import Path; from tasks.alignments.samtools_process import samtools_pipeline\n"
         f"with samtools_pipeline(*{commands(tmp_path)!r}, folder=Path({str(tmp_path)!r})):\n"
         "    print('up', flush=True); time.sleep(100)"
     )

@@ -12,12 +12,12 @@ import numpy as np
 import pysam.bcftools
 import pytest
 
-from tasks import vcf_text
-from tasks.allele_runs import distinct_alleles
 from tasks.errors import InputError, ReferenceError, VariantFileError
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import merge_regions
-from tasks.scanning import scan_variants
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import merge_regions
+from tasks.variants import text as vcf_text
+from tasks.variants.allele_runs import distinct_alleles
+from tasks.variants.scanning import scan_variants
 from tests.tasks.variant_files import COLUMNS, make_genome, write_bgzip
 from tests.tasks.variant_files import vcf_text as make_text
 
@@ -263,7 +263,7 @@ def test_many_contigs_in_any_order(tmp_path: Path) -> None:
 
 def test_the_engine_imports_nothing_heavy() -> None:
     code = (
-        "import sys, tasks.scanning, tasks.annotating;"
+        "import sys, tasks.variants.scanning, tasks.variants.annotating;"
         "print(sorted({'torch', 'pandas', 'prefect', 'mlflow', 'evidently', 'pysam'} & set(sys.modules)))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import score_table
 from tasks.pipelines import OutputField
-from tasks.score_table import ScoreTable, value_texts
+from tasks.variants import score_table
+from tasks.variants.score_table import ScoreTable, value_texts
 
 FIELDS = [OutputField("CF_F", "Float", "A", "f", 4), OutputField("CF_S", "String", "A", "s")]
 

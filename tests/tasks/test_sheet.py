@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.errors import SheetError
-from tasks.sheet import Sample, SampleSheet, read_sheet
+from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 
 FILES = ("a.vcf", "b.vcf.gz", "c.bcf", "a.bam", "b.bam", "a.bam.bai", "a.cram", "a.cram.crai", "a.bed", "b.bed",
          "a_R1.fq.gz", "a_R2.fq.gz", "b_R1.fq.gz", "b_R2.fq.gz", "i.fastq", "my data/a.vcf")  # fmt: skip

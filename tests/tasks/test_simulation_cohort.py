@@ -9,9 +9,9 @@ from pathlib import Path
 import pysam
 import pytest
 
-from tasks.reference import prepare_reference
-from tasks.regions import read_bed
-from tasks.sheet import read_sheet
+from tasks.genome.reference import prepare_reference
+from tasks.genome.regions import read_bed
+from tasks.sheets.sheet import read_sheet
 from tasks.simulation.cohort import simulate_cohort
 
 CONTIGS_BP = (40_000, 20_000)

@@ -6,8 +6,8 @@ import pysam
 import pytest
 
 from tasks.pipelines import make_pipeline
-from tasks.variant_statistics import variant_statistics
-from tasks.variant_table import write_variant_table
+from tasks.variants.statistics import variant_statistics
+from tasks.variants.table import write_variant_table
 
 HEADER = """##fileformat=VCFv4.2
 ##INFO=<ID=CF_DEMO_EFFECT,Number=A,Type=Float,Description="x">

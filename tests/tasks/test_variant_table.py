@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import variant_columns, variant_table, vcf_text
-from tasks.reference import prepare_reference
-from tasks.variant_table import write_variant_table
+from tasks.genome.reference import prepare_reference
+from tasks.variants import columns as variant_columns
+from tasks.variants import table as variant_table
+from tasks.variants import text as vcf_text
+from tasks.variants.table import write_variant_table
 from tests.tasks.variant_files import COLUMNS, annotate, write_bgzip
 
 HEADER = [

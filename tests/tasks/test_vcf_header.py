@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.vcf_header import Declaration, output_header, parse_header
+from tasks.variants.header import Declaration, output_header, parse_header
 from tests.tasks.variant_files import COLUMNS
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import vcf_text
 from tasks.bgzf import EOF_BLOCK, BgzfWriter, block_bytes, inflate_block
 from tasks.errors import VariantFileError
-from tasks.vcf_text import VariantText
+from tasks.variants import text as vcf_text
+from tasks.variants.text import VariantText
 from tests.tasks.variant_files import COLUMNS, write_bgzip
 
 HEADER = f"##fileformat=VCFv4.2\n{COLUMNS}\n".encode()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.reference import Reference, prepare_reference
+from tasks.genome.reference import Reference, prepare_reference
 from tasks.windows import CENTRE, WINDOW_BP, alternate_windows, column_bases, reference_windows, tokenize
 
 SEQUENCES = {"one": "acgtTGCAnN" * 30, "two": "GATTACA"}

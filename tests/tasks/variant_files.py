@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.allele_runs import distinct_alleles
-from tasks.annotating import annotate_variants
 from tasks.bgzf import BgzfWriter
+from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import Regions
 from tasks.pipelines import OutputField
-from tasks.reference import Reference, prepare_reference
-from tasks.regions import Regions
-from tasks.scanning import scan_variants
-from tasks.score_table import ScoreTable
+from tasks.variants.allele_runs import distinct_alleles
+from tasks.variants.annotating import annotate_variants
+from tasks.variants.scanning import scan_variants
+from tasks.variants.score_table import ScoreTable
 
 SCORE = OutputField("CF_TEST", "Float", "A", "A number", decimals=4)
 LENGTH_BP = 2000

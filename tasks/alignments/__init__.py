@@ -1,0 +1,1 @@
+"""BAM and CRAM: checked, counted, indexed."""

@@ -1,0 +1,1 @@
+"""From aligned reads to genotyped variants."""

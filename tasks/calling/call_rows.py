@@ -1,0 +1,139 @@
+"""Call rows: the candidate alleles of a stretch of a contig with everything the caller is shown of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.calling.aligned_reads import LocalReference, unpack_reads
+from tasks.calling.bam_records import MAX_SPAN_BP, TILE_BP, read_records
+from tasks.calling.candidates import (
+    MIN_ALTERNATE_FRACTION,
+    MIN_ALTERNATE_READS,
+    Candidates,
+    count_depth,
+    find_candidates,
+)
+from tasks.calling.evidence import (
+    DEPTH_WINDOW_BP,
+    NAMES,
+    NEIGHBOUR_BP,
+    allele_counts,
+    alternate_fractions,
+    weigh,
+    weigh_neighbours,
+)
+from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
+from tasks.calling.observations import ALTERNATE, observe
+from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
+
+_BLOCK_CANDIDATES = 512
+_BASES = "ACGT"
+
+
+@dataclass(frozen=True, slots=True)
+class CallRows:
+    """Rows in order of (start, kind, length, bases).
+
+    Attributes:
+        start: int64 [n], 0-based normalised start (the base before an insertion or deletion).
+        ref: n upper-case reference alleles.
+        alt: n upper-case alternate alleles.
+        counts: int32 [n, 3], fragments that show the reference, the allele, something else.
+        pileup: uint8 [n, WIDTH_BP, len(CHANNELS)].
+        evidence: float32 [n, len(NAMES)].
+    """
+
+    start: np.ndarray
+    ref: list[str]
+    alt: list[str]
+    counts: np.ndarray
+    pileup: np.ndarray
+    evidence: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+    def take(self, index: np.ndarray) -> CallRows:
+        """The rows at `index`, int64 [k]."""
+        return CallRows(
+            self.start[index],
+            [self.ref[row] for row in index],
+            [self.alt[row] for row in index],
+            self.counts[index],
+            self.pileup[index],
+            self.evidence[index],
+        )
+
+
+def collect_rows(
+    alignment: Any, tid: int, contig_tokens: np.ndarray, start: int, end: int
+) -> tuple[CallRows, dict[str, int]]:
+    """Collects the candidates whose normalised start lies in ``[start, end)``.
+
+    What a row holds depends on the reads within a fixed distance of it, never on where the stretch ends.
+
+    Args:
+        alignment: An open, indexed `pysam.AlignmentFile`.
+        tid: The contig's index in the alignment's header.
+        contig_tokens: uint8, the whole contig.
+        start: First position, 0-based.
+        end: Past the last position.
+
+    Returns:
+        The rows, and the records that start in ``[start, end)`` by what became of them.
+    """
+    length_bp = int(contig_tokens.size)
+    # Neighbours beyond both borders are candidates too; their reads, depth windows and unshifted places reach further.
+    first, last = max(0, start - NEIGHBOUR_BP), min(length_bp, end + NEIGHBOUR_BP)
+    load_start = max(0, first - DEPTH_WINDOW_BP - MAX_SPAN_BP) // TILE_BP * TILE_BP
+    load_end = -(-(last + MAX_SHIFT_BP + max(DEPTH_WINDOW_BP, MAX_SPAN_BP)) // TILE_BP) * TILE_BP
+    records = read_records(alignment, tid, load_start, load_end, counted=(start, end), contig_length_bp=length_bp)
+    near = max(0, load_start - MAX_SHIFT_BP - TILE_BP)
+    reference = LocalReference(
+        near, np.array(contig_tokens[near : load_end + MAX_SPAN_BP + MAX_SHIFT_BP + TILE_BP], np.uint8)
+    )
+    reads = unpack_reads(records, reference)
+    depth = count_depth(reads, load_start, load_end)
+    candidates = find_candidates(reads, reference, first, last, depth, load_start)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    for block_start in range(0, len(candidates), _BLOCK_CANDIDATES):
+        block_end = min(block_start + _BLOCK_CANDIDATES, len(candidates))
+        block = candidates.slice(block_start, block_end)
+        observations = observe(reads, block)
+        counts = allele_counts(observations)
+        keep = (counts[:, ALTERNATE] >= MIN_ALTERNATE_READS) & (alternate_fractions(counts) >= MIN_ALTERNATE_FRACTION)
+        evidence = weigh(reads, reference, block, observations, counts, depth, records.low_quality_depth, load_start)
+        pileup = pile_up(reads, reference, block, observations)
+        parts.append((np.flatnonzero(keep) + block_start, counts[keep], pileup[keep], evidence[keep]))
+    index = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
+    counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
+    pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
+    evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
+    weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))
+    own = np.flatnonzero((candidates.start[index] >= start) & (candidates.start[index] < end))
+    alleles = [_spell(candidates, int(row), reference) for row in index[own]]
+    rows = CallRows(
+        start=candidates.start[index[own]],
+        ref=[ref for ref, _ in alleles],
+        alt=[alt for _, alt in alleles],
+        counts=counts[own],
+        pileup=pileup[own],
+        evidence=evidence[own],
+    )
+    return rows, records.counts
+
+
+def _spell(candidates: Candidates, row: int, reference: LocalReference) -> tuple[str, str]:
+    """REF and ALT of a candidate, as in VCF."""
+    start, length_bp = int(candidates.start[row]), int(candidates.length_bp[row])
+    kind = candidates.kind[row]
+    first = _BASES[candidates.reference_token[row]]
+    if kind == SNV:
+        return first, _BASES[int(candidates.code[row])]
+    if kind == DELETION:
+        at = start - reference.start
+        return "".join(_BASES[token] for token in reference.tokens[at : at + length_bp + 1]), first
+    return first, first + "".join(_BASES[token] for token in candidates.inserted[row])

@@ -1,0 +1,182 @@
+"""Candidate alleles: the single-base changes, insertions and deletions that aligned reads show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from tasks.calling.aligned_reads import MIN_BASE_QUALITY, AlignedReads, LocalReference
+from tasks.calling.indels import INSERTION, find_indels, find_tract_ends
+
+MIN_ALTERNATE_READS = 2
+MIN_ALTERNATE_FRACTION = 0.1
+"""An allele is a candidate when this many fragments, and this share of those that tell, show it."""
+
+_FIVE_PERCENT = 20  # one in
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Alleles in order of (start, kind, length, bases). Positions are 0-based on the contig.
+
+    An allele is trimmed and left-aligned: an SNV starts at its base, an insertion or deletion at the base before it
+    (VCF 4.x, section 1.6.1, POS).
+
+    Attributes:
+        start: int64 [n].
+        kind: uint8 [n], `SNV`, `INSERTION` or `DELETION`.
+        length_bp: int32 [n], inserted or deleted bases; 0 for an SNV.
+        code: uint64 [n], an SNV's alternate token, an insertion's bases packed (or hashed when longer than 31).
+        reference_token: uint8 [n], the reference's base at the start.
+        tract_end: int64 [n], past the last position where the same change could be written; start + 1 for an SNV.
+        event_offset: int64 [n + 1], each candidate's events in `event_read`.
+        event_read: int32 [num_events], reads that show an insertion or deletion; empty for an SNV.
+        inserted: One bytes object of tokens per candidate, empty but for insertions.
+    """
+
+    start: np.ndarray
+    kind: np.ndarray
+    length_bp: np.ndarray
+    code: np.ndarray
+    reference_token: np.ndarray
+    tract_end: np.ndarray
+    event_offset: np.ndarray
+    event_read: np.ndarray
+    inserted: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+    def slice(self, first: int, last: int) -> Candidates:
+        """The candidates ``[first, last)``."""
+        events = slice(self.event_offset[first], self.event_offset[last])
+        return Candidates(
+            self.start[first:last],
+            self.kind[first:last],
+            self.length_bp[first:last],
+            self.code[first:last],
+            self.reference_token[first:last],
+            self.tract_end[first:last],
+            self.event_offset[first : last + 1] - self.event_offset[first],
+            self.event_read[events],
+            self.inserted[first:last],
+        )
+
+
+def find_candidates(
+    reads: AlignedReads, reference: LocalReference, start: int, end: int, depth: np.ndarray, depth_start: int
+) -> Candidates:
+    """Collects the alleles that start in ``[start, end)`` and that enough reads show.
+
+    The floors are applied loosely here, to reads; fragments are counted where the reads are observed.
+
+    Args:
+        reads: Every read that overlaps ``[start, end + MAX_SHIFT_BP]``.
+        reference: Covers the reads and `MAX_SHIFT_BP` before them.
+        start: First position, 0-based.
+        end: Past the last position.
+        depth: int32, reads over each position from `depth_start` on; covers ``[start, end)``.
+        depth_start: Position of the first element of `depth`.
+    """
+    local_depth = depth[start - depth_start : end - depth_start]
+    counts = _count_changes(
+        reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
+        reference.tokens, reference.start, start, end,
+    )  # fmt: skip
+    place, token = np.nonzero((counts >= MIN_ALTERNATE_READS) & (counts * _FIVE_PERCENT >= local_depth[:, None]))
+    events = find_indels(
+        reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
+        reference.tokens, reference.start, start, end,
+    )  # fmt: skip
+    event_start, event_kind, event_length, event_code, event_read, event_query, event_shift = events
+    order = np.lexsort((event_read, event_code, event_length, event_kind, event_start))
+    keys = np.stack((event_start, event_kind, event_length, event_code.view(np.int64)))[:, order]
+    is_first = np.ones(order.size, np.bool_)
+    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    first = np.flatnonzero(is_first)
+    size = np.diff(np.append(first, order.size))
+    enough = size >= MIN_ALTERNATE_READS
+    if first.size:
+        enough &= size * _FIVE_PERCENT >= local_depth[event_start[order[first]] - start]
+    first, size = first[enough], size[enough]
+    example = order[first]
+    num_snvs = place.size
+    all_start = np.concatenate((place + start, event_start[example]))
+    all_kind = np.concatenate((np.zeros(num_snvs, np.uint8), event_kind[example].astype(np.uint8)))
+    all_length = np.concatenate((np.zeros(num_snvs, np.int32), event_length[example].astype(np.int32)))
+    all_code = np.concatenate((token.astype(np.uint64), event_code[example]))
+    all_example = np.concatenate((np.full(num_snvs, -1, np.int64), example))
+    all_size = np.concatenate((np.zeros(num_snvs, np.int64), size))
+    all_first = np.concatenate((np.zeros(num_snvs, np.int64), first))
+    rank = np.lexsort((all_code, all_length, all_kind, all_start))
+    size = all_size[rank]
+    event_offset = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
+    members = np.repeat(all_first[rank] - event_offset[:-1], size) + np.arange(event_offset[-1])
+    inserted = tuple(
+        _inserted(reads, int(event_read[e]), int(event_query[e]), int(event_length[e]), int(event_shift[e]))
+        if e >= 0 and event_kind[e] == INSERTION
+        else b""
+        for e in all_example[rank]
+    )
+    tract_end = find_tract_ends(
+        all_start[rank], all_kind[rank], all_length[rank],
+        np.frombuffer(b"".join(inserted) + b"\0", np.uint8).copy(),
+        np.concatenate((np.zeros(1, np.int64), np.cumsum([len(bases) for bases in inserted], dtype=np.int64))),
+        reference.tokens, reference.start,
+    )  # fmt: skip
+    return Candidates(
+        start=all_start[rank],
+        kind=all_kind[rank],
+        length_bp=all_length[rank],
+        code=all_code[rank],
+        reference_token=reference.tokens[all_start[rank] - reference.start],
+        tract_end=tract_end,
+        event_offset=event_offset,
+        event_read=event_read[order[members]],
+        inserted=inserted,
+    )
+
+
+def count_depth(reads: AlignedReads, start: int, end: int) -> np.ndarray:
+    """Counts the reads whose span covers each position of ``[start, end)``; returns int32 [end - start]."""
+    change = np.zeros(end - start + 1, np.int32)
+    np.add.at(change, np.clip(reads.start, start, end) - start, 1)
+    np.add.at(change, np.clip(reads.end, start, end) - start, -1)
+    return np.cumsum(change[:-1], dtype=np.int32)
+
+
+def _inserted(reads: AlignedReads, read: int, query: int, length: int, shift: int) -> bytes:
+    """Tokens of an insertion after it was moved `shift` bases to the left: each step turns them by one."""
+    at = reads.base_offset[read] + query
+    return np.roll(reads.tokens[at : at + length], shift % length).tobytes()
+
+
+@njit(cache=True, nogil=True)
+def _count_changes(  # type: ignore[no-untyped-def]
+    read_start, read_end, cigar, cigar_offset, tokens, quality, base_offset, reference, reference_start, start, end
+):
+    """Counts reads with each other base; returns int32 [end - start, 4]."""
+    counts = np.zeros((end - start, 4), np.int32)
+    for i in range(read_start.size):
+        if read_end[i] <= start or read_start[i] >= end:
+            continue
+        query = base_offset[i]
+        position = read_start[i]
+        for k in range(cigar_offset[i], cigar_offset[i + 1]):
+            op = cigar[k] & np.uint32(15)
+            length = np.int64(cigar[k] >> np.uint32(4))
+            if op == 0 or op == 7 or op == 8:
+                for j in range(max(0, start - position), min(length, end - position)):
+                    token = tokens[query + j]
+                    base = reference[position + j - reference_start]
+                    if token != base and token < 4 and base < 4 and quality[query + j] >= MIN_BASE_QUALITY:
+                        counts[position + j - start, token] += 1
+                query += length
+                position += length
+            elif op == 1 or op == 4:
+                query += length
+            elif op == 2 or op == 3:
+                position += length
+    return counts

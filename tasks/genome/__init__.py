@@ -1,0 +1,1 @@
+"""The reference genome: sequence, contigs, builds, regions, and what fits it."""

@@ -1,0 +1,1 @@
+"""FASTQ: checked, counted, aligned."""

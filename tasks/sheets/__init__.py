@@ -1,0 +1,1 @@
+"""The sample sheet: what a lab hands in."""

@@ -1,0 +1,1 @@
+"""VCF and BCF: records, normalised alleles, scores joined back."""

@@ -1,0 +1,258 @@
+"""The second reading of a sample's VCF: scores joined back and spliced into its text."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.bgzf import BgzfWriter
+from tasks.errors import BalanceError
+from tasks.files import make_folder, whole_file
+from tasks.genome.reference import Reference
+from tasks.genome.regions import Regions
+from tasks.pipelines import OutputField
+from tasks.variants.allele_kernels import SKIP_REASONS
+from tasks.variants.binary import as_text
+from tasks.variants.header import OWN_SOURCE, REASON_ID, REASON_LINE, output_header
+from tasks.variants.index import write_index
+from tasks.variants.lines import FAULT_TEXTS, FORMAT, LINE_FAULTS
+from tasks.variants.records import RecordBlock, RecordReader
+from tasks.variants.scanning import ScanCounts, check_sample
+from tasks.variants.score_table import MISSING, ScoreTable
+from tasks.variants.splice import Splicer
+from tasks.variants.table import write_variant_table
+
+_REJECTED_HEAD = (
+    b"## Lines that are not VCF records, byte for byte as in the input. "
+    b"Before each stands a line '## line NUMBER: REASON: what was found'.\n"
+)
+
+
+def annotate_variants(
+    path: Path,
+    reference: Reference,
+    scores: ScoreTable,
+    fields: Sequence[OutputField],
+    folder: Path,
+    sample_id: str,
+    *,
+    header_lines: Sequence[str],
+    regions: Regions | None = None,
+    vcf_sample: str | None = None,
+) -> dict[str, Any]:
+    """Writes a sample's outputs: ``ID.vcf.gz``, its index, ``ID.parquet``, and ``ID.rejected.vcf`` if there is need.
+
+    Args:
+        path: The input, plain, gzip, bgzip or BCF.
+        reference: The genome.
+        scores: The cohort's score table.
+        fields: What to take from it.
+        folder: Receives the files.
+        sample_id: Names them.
+        header_lines: ``##cohortflow=`` lines that say what made the output.
+        regions: As given to `tasks.variants.scanning.scan_variants`.
+        vcf_sample: The one sample column to keep; None keeps all.
+
+    Returns:
+        See `annotate_vcf`; and ``table_rows``.
+
+    Raises:
+        VariantFileError: The file is damaged, or not the one that was scanned.
+        ReferenceError: It was made with another reference.
+        BalanceError: An allele that is to be scored is not in the table.
+    """
+    summary = annotate_vcf(
+        path,
+        reference,
+        scores,
+        fields,
+        folder,
+        sample_id,
+        header_lines=header_lines,
+        regions=regions,
+        vcf_sample=vcf_sample,
+    )
+    table = folder / f"{sample_id}.parquet"
+    own_ids = [*(field.name for field in fields), REASON_ID]
+    summary["table_rows"] = write_variant_table(folder / f"{sample_id}.vcf.gz", table, own_ids)
+    summary["files"] = sorted([*summary["files"], table.name])
+    return summary
+
+
+def annotate_vcf(
+    path: Path,
+    reference: Reference,
+    scores: ScoreTable,
+    fields: Sequence[OutputField],
+    folder: Path,
+    sample_id: str,
+    *,
+    header_lines: Sequence[str],
+    regions: Regions | None = None,
+    vcf_sample: str | None = None,
+) -> dict[str, Any]:
+    """Writes the annotated VCF, its index and the rejected lines; arguments as for `annotate_variants`.
+
+    Returns:
+        The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
+        alleles by reason (those of the table too), ``contigs`` (records on each), ``index`` (``tbi``, ``csi`` or None),
+        ``index_reason`` (why there is none), ``repairs`` by kind and ``files`` (names).
+    """
+    make_folder(folder)
+    output = folder / f"{sample_id}.vcf.gz"
+    rejected = folder / f"{sample_id}.rejected.vcf"
+    counts = ScanCounts()
+    with as_text(path, folder) as text:
+        reader = RecordReader(text, reference, regions)
+        check_sample(path, reader.header.samples, vcf_sample)
+        join = _Join(reader, scores, fields, vcf_sample)
+        with whole_file(output) as aside:
+            with _body_beside(aside) as body, _Rejected(rejected) as rejects:
+                with BgzfWriter(body) as writer:
+                    for block in reader.blocks():
+                        counts.add(block)
+                        rejects.add(block)
+                        writer.write(join.splice(block))
+                counts.check(sample_id, path)
+                header, repairs = join.header(header_lines, vcf_sample)
+                _assemble(aside, header, body)
+            longest_bp = max(
+                [counts.max_position, *(length or 0 for length in reader.header.contig_lengths_bp.values())]
+            )
+            index, index_reason = write_index(aside, output, counts.is_sorted, longest_bp)
+    skipped = dict(counts.skipped)
+    for reason, number in join.reasons.items():
+        skipped[reason] = skipped.get(reason, 0) + number
+    return {
+        **counts.summary(),
+        "records_out": counts.records,
+        "scored": join.num_scored,
+        "skipped": dict(sorted(skipped.items())),
+        "contigs": counts.contigs(reader.contig_names),
+        "index": index,
+        "index_reason": index_reason,
+        "repairs": dict(sorted((reader.repairs | repairs).items())),
+        "files": sorted(
+            [output.name, *([f"{output.name}.{index}"] if index else []), *([rejected.name] * (counts.rejected > 0))]
+        ),
+    }
+
+
+class _Join:
+    """Scores and reasons for the alleles of each block.
+
+    Attributes:
+        num_scored: Alleles with a score so far.
+        reasons: Alleles that the table gives a reason for, by reason.
+    """
+
+    def __init__(
+        self, reader: RecordReader, scores: ScoreTable, fields: Sequence[OutputField], vcf_sample: str | None
+    ) -> None:
+        self.num_scored = 0
+        self.reasons: dict[str, int] = {}
+        self._reader = reader
+        self._scores = scores
+        self._fields = tuple(fields)
+        names = [field.name for field in fields]
+        self._replaced = {*names, REASON_ID, *reader.header.own_ids}
+        self._column = -1 if vcf_sample is None else FORMAT + 1 + reader.header.samples.index(vcf_sample)
+        self._splicer = Splicer(
+            [*names, REASON_ID],
+            is_list=[*(field.number != "A" for field in fields), False],
+            is_optional=[False] * len(names) + [True],
+            replaced=self._replaced,
+            column=self._column,
+        )
+
+    def splice(self, block: RecordBlock) -> memoryview:
+        """The block's records with their scores.
+
+        Raises:
+            BalanceError: An allele that is to be scored is not in the table.
+        """
+        keys = block.keys
+        scorable = np.flatnonzero(keys.skip == 0)
+        found = self._scores.lookup(keys.locus[scorable], keys.code[scorable])
+        if len(found.row) and found.row.min() < 0:
+            missing = scorable[found.row < 0]
+            record = int(keys.record[missing[0]])
+            contig = self._reader.contig_names[block.contig_name[record]]
+            raise BalanceError(
+                f"{self._reader.path}: {len(missing):,} alleles are not in {self._scores.path.name}, the first at "
+                f"{contig}:{block.lines.position[record]}"
+            )
+        rows = np.full((len(self._fields) + 1, len(keys.skip)), -1, dtype=np.int64)
+        rows[:, scorable] = found.row
+        # The reasons of alleles that were never asked for follow those that the table gives.
+        reason_texts = pa.concat_arrays([found.texts[-1], pa.array(SKIP_REASONS, pa.string())])
+        skipped = keys.skip != 0
+        rows[-1, skipped] = len(found.texts[-1]) + keys.skip[skipped].astype(np.int64)
+        self._count(found.texts[-1].take(pa.array(found.row)))
+        return self._splicer.splice(block, [*found.texts[:-1], reason_texts], rows)
+
+    def _count(self, reasons: pa.StringArray) -> None:
+        for entry in pc.value_counts(reasons).to_pylist():
+            if entry["values"] == MISSING:
+                self.num_scored += entry["counts"]
+            else:
+                self.reasons[entry["values"]] = self.reasons.get(entry["values"], 0) + entry["counts"]
+
+    def header(self, header_lines: Sequence[str], vcf_sample: str | None) -> tuple[bytes, dict[str, int]]:
+        """The output's header, and what was mended in it."""
+        own = [f'{field.header_line[:-1]},Source="{OWN_SOURCE}">' for field in self._fields]
+        columns = self._reader.column_line.split(b"\t")
+        if vcf_sample is not None:
+            columns = [*columns[: FORMAT + 1], columns[self._column]]
+        contigs = dict(zip(self._reader.contig_names, self._reader.contig_lengths_bp, strict=True))
+        return output_header(
+            self._reader.header, [*own, REASON_LINE, *header_lines], self._replaced, contigs, b"\t".join(columns)
+        )
+
+
+class _Rejected(ExitStack):
+    """The file of rejected lines; there is none if no line is rejected."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        path.unlink(missing_ok=True)
+        self._path = path
+        self._handle: IO[bytes] | None = None
+
+    def add(self, block: RecordBlock) -> None:
+        """Writes the block's lines that are not records."""
+        for row in block.lines.bad_lines.tolist():
+            if self._handle is None:
+                aside = self.enter_context(whole_file(self._path))
+                self._handle = self.enter_context(open(aside, "wb"))  # noqa: SIM115 - it is a context manager
+                self._handle.write(_REJECTED_HEAD)
+            reason = LINE_FAULTS[block.lines.fault[row]]
+            self._handle.write(f"## line {block.lines.first_line + row}: {reason}: {FAULT_TEXTS[reason]}\n".encode())
+            self._handle.write(block.lines.line(row))
+
+
+@contextmanager
+def _body_beside(aside: Path) -> Iterator[IO[bytes]]:
+    """A file for the records: the header comes first but is known last, since it names the contigs that were met."""
+    body = aside.with_name(f"{aside.name}.body")
+    try:
+        with open(os.open(body, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "w+b") as handle:
+            yield handle
+    finally:
+        body.unlink(missing_ok=True)
+
+
+def _assemble(aside: Path, header: bytes, body: IO[bytes]) -> None:
+    with open(aside, "wb") as handle:
+        with BgzfWriter(handle, end_of_file=False) as writer:
+            writer.write(header)
+        body.seek(0)
+        shutil.copyfileobj(body, handle, 1 << 20)

@@ -1,0 +1,220 @@
+"""The first reading of a sample's VCF: every record checked, every allele normalised and written to allele runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.errors import ReferenceError, VariantFileError
+from tasks.files import make_folder
+from tasks.genome.header_check import check_header_contigs
+from tasks.genome.reference import Reference
+from tasks.genome.regions import Regions
+from tasks.variants.allele_kernels import REF_DIFFERS, REF_MATCHES, SKIP_REASONS
+from tasks.variants.allele_runs import RunWriter
+from tasks.variants.alleles import allele_table
+from tasks.variants.binary import as_text
+from tasks.variants.lines import FAULT_TEXTS, LINE_FAULTS
+from tasks.variants.records import RecordBlock, RecordReader
+
+MAX_REJECTED_SHARE = 0.01
+"""A file with more lines than this that are not records is refused."""
+MAX_MISMATCH_SHARE = 0.02
+"""A sample with more records than this whose REF is not the reference was made with another one..."""
+MIN_MISMATCHES = 10
+"""...if they are this many: fewer say nothing about the reference, but about those records..."""
+MIN_MISMATCHES_OF_MOST = 3
+"""...unless they are most of the records that could be checked, and this many."""
+_FAULTS_SHOWN = 10
+
+
+class ScanCounts:
+    """Counts over the blocks of one reading, the same in both readings of a file.
+
+    Attributes:
+        records_in: Lines after the header that are not blank.
+        records: Those that are records.
+        rejected: The others.
+        faults: Of the first rejected lines: line, reason.
+        alleles: ALT alleles.
+        skipped: Alleles that are not to be scored, by reason.
+        without_alt: Records with ALT ``.``.
+        refs_checked: Records whose REF could be compared with the reference.
+        refs_differ: Of those, the ones that differ.
+        is_sorted: Whether contigs stand together and positions rise in each.
+        max_position: Largest end of a REF, 1-based.
+    """
+
+    def __init__(self) -> None:
+        self.records_in = self.records = self.rejected = 0
+        self.faults: list[dict[str, Any]] = []
+        self.alleles = self.without_alt = 0
+        self.skipped: dict[str, int] = {}
+        self.refs_checked = self.refs_differ = 0
+        self.is_sorted = True
+        self.max_position = 0
+        self._per_contig = np.zeros(0, dtype=np.int64)
+        self._last_contig, self._last_position = -1, -1
+
+    def add(self, block: RecordBlock) -> None:
+        """Counts a block."""
+        bad = block.lines.bad_lines
+        self.records += block.lines.num_records
+        self.rejected += len(bad)
+        self.records_in += block.lines.num_records + len(bad)
+        for row in bad[: _FAULTS_SHOWN - len(self.faults)].tolist():
+            reason = LINE_FAULTS[block.lines.fault[row]]
+            self.faults.append({"line": block.lines.first_line + row, "reason": reason, "found": FAULT_TEXTS[reason]})
+        self.alleles += len(block.keys.skip)
+        for code, number in enumerate(np.bincount(block.keys.skip).tolist()):
+            if code and number:
+                self.skipped[SKIP_REASONS[code]] = self.skipped.get(SKIP_REASONS[code], 0) + number
+        self.without_alt += int(np.count_nonzero(np.diff(block.records.first_allele) == 0))
+        differ = int(np.count_nonzero(block.ref_state == REF_DIFFERS))
+        self.refs_differ += differ
+        self.refs_checked += differ + int(np.count_nonzero(block.ref_state == REF_MATCHES))
+        if block.lines.num_records:
+            per_contig = np.bincount(block.contig_name, minlength=len(self._per_contig))
+            per_contig[: len(self._per_contig)] += self._per_contig
+            self.is_sorted = self.is_sorted and self._continues_sorted(block.contig_name, block.lines.position)
+            self._per_contig = per_contig
+            ends = block.lines.position + (block.records.ref_end - block.records.ref_begin) - 1
+            self.max_position = max(self.max_position, int(ends.max()))
+
+    def _continues_sorted(self, contig: NDArray[np.int32], position: NDArray[np.int64]) -> bool:
+        contig = np.append(np.int32(self._last_contig), contig)
+        position = np.append(np.int64(self._last_position), position)
+        self._last_contig, self._last_position = int(contig[-1]), int(position[-1])
+        changes = np.diff(contig) != 0
+        if (np.diff(position)[~changes] < 0).any():
+            return False
+        # A contig's number is given at first sight: one that was seen before has come back.
+        begun = contig[1:][changes]
+        known = max(len(self._per_contig), 0)
+        return bool((begun >= known).all() and (np.diff(begun) > 0).all())
+
+    def contigs(self, names: list[str]) -> dict[str, int]:
+        """Records on each contig, in the order of first sight."""
+        return dict(zip(names, self._per_contig.tolist(), strict=True))
+
+    def check(self, what: str, path: Path) -> None:
+        """Refuses a file that is damaged beyond a few lines, or that was made with another reference.
+
+        Raises:
+            VariantFileError: More than 1 % of the lines are not records (TOO_MANY_REJECTED).
+            ReferenceError: More than 2 % of the REF alleles are not the reference.
+        """
+        if self.rejected > MAX_REJECTED_SHARE * self.records_in:
+            first = self.faults[0]
+            raise VariantFileError(
+                f"{path}: {self.rejected:,} of {self.records_in:,} lines after the header are not VCF records, more "
+                f"than {MAX_REJECTED_SHARE:.0%}; the first is line {first['line']}: {first['found']}",
+                reason="TOO_MANY_REJECTED",
+            )
+        many = self.refs_differ >= MIN_MISMATCHES and self.refs_differ > MAX_MISMATCH_SHARE * self.refs_checked
+        most = self.refs_differ >= MIN_MISMATCHES_OF_MOST and 2 * self.refs_differ > self.refs_checked
+        if many or most:
+            raise ReferenceError(
+                f"{what}: wrong reference? REF differs from the reference in {self.refs_differ:,} of "
+                f"{self.refs_checked:,} records ({self.refs_differ / self.refs_checked:.1%}), more than "
+                f"{MAX_MISMATCH_SHARE:.0%}; give the FASTA that the file was made with",
+                field="reference",
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """The counts as JSON values."""
+        return {
+            "records_in": self.records_in,
+            "records": self.records,
+            "rejected": self.rejected,
+            "rejected_lines": self.faults,
+            "records_without_alt": self.without_alt,
+            "alleles": self.alleles,
+            "scorable": self.alleles - sum(self.skipped.values()),
+            "skipped": dict(sorted(self.skipped.items())),
+            "refs_checked": self.refs_checked,
+            "refs_differ": self.refs_differ,
+            "sorted": self.is_sorted,
+            "max_position": self.max_position,
+        }
+
+
+def scan_variants(
+    path: Path,
+    reference: Reference,
+    folder: Path,
+    *,
+    regions: Regions | None = None,
+    vcf_sample: str | None = None,
+    what: str = "",
+) -> dict[str, Any]:
+    """Checks every record of a VCF or BCF and writes its distinct normalised alleles as runs.
+
+    Args:
+        path: The file, plain, gzip, bgzip or BCF.
+        reference: The genome.
+        folder: Receives ``alleles-NNNN.parquet``.
+        regions: Alleles outside are counted as OFF_TARGET and not written.
+        vcf_sample: The column to keep in the output, checked here.
+        what: The sample, for messages.
+
+    Returns:
+        The counts of `ScanCounts`, and ``runs`` (file names), ``contigs`` (records on each), ``samples``, ``build`` (of
+        the header) and ``repairs`` by kind.
+
+    Raises:
+        VariantFileError: The file is empty, damaged, truncated, not a VCF, or has too many bad lines.
+        ReferenceError: The file was made with another reference.
+    """
+    what = f"{what} ({path.name})" if what else path.name
+    make_folder(folder)
+    with as_text(path, folder) as text:
+        reader = RecordReader(text, reference, regions)
+        check_sample(path, reader.header.samples, vcf_sample)
+        counts, runs = ScanCounts(), RunWriter(folder)
+        for block in reader.blocks():
+            counts.add(block)
+            runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
+        counts.check(what, path)
+        contigs = counts.contigs(reader.contig_names)
+        build = _check_contigs(what, reader, contigs, reference)
+        runs.close()
+    return {
+        **counts.summary(),
+        "runs": [run.name for run in runs.paths],
+        "contigs": contigs,
+        "samples": list(reader.header.samples),
+        "build": build,
+        "repairs": dict(sorted(reader.repairs.items())),
+    }
+
+
+def check_sample(path: Path, samples: tuple[str, ...], vcf_sample: str | None) -> None:
+    """Refuses a sample column that the file does not have.
+
+    Raises:
+        VariantFileError: There is no such column; the message names those there are.
+    """
+    if vcf_sample is not None and vcf_sample not in samples:
+        some = ", ".join(samples[:10]) + ", ..." * (len(samples) > 10)
+        raise VariantFileError(
+            f"{path}: no sample {vcf_sample!r}; it has {some or 'none'}", field="vcf_sample", reason="NO_SUCH_SAMPLE"
+        )
+
+
+def _check_contigs(what: str, reader: RecordReader, contigs: dict[str, int], reference: Reference) -> str | None:
+    """Refuses a header of another build; returns the build that it looks like."""
+    header = reader.header
+    names = list(dict.fromkeys([*header.contig_lengths_bp, *contigs]))
+    check = check_header_contigs(
+        what,
+        names,
+        [header.contig_lengths_bp.get(name) for name in names],
+        [header.contig_md5s.get(name) for name in names],
+        [contigs.get(name, 0) for name in names],
+        reference,
+    )
+    return check.build

@@ -1,0 +1,78 @@
+"""A sample's annotated VCF as a Parquet table: one row for each allele of each record.
+
+    contig, pos, id, ref, alt, qual, filter    the record and one of its ALT alleles (null for ALT ``.``)
+    CF_...                                     fields of ours, by their own names
+    INFO_key                                   Number=1 by its Type, Number=A one value per allele, Flag bool, else text
+    FORMAT_key                                 text; with several samples a list in the samples' order
+
+A declared type holds unless a value in the file is not of it: then the whole column is text, as written. Names of the
+samples stand in the schema's metadata (``samples``, JSON).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.files import whole_file
+from tasks.variants.columns import TableColumns
+from tasks.variants.header import parse_header
+from tasks.variants.lines import split_lines
+from tasks.variants.text import VariantText
+
+_GROUP_ROWS = 65_536
+_GROUP_BYTES = 24 << 20
+
+
+class _ColumnsChanged(Exception):
+    """A column turned out to be another than the header told."""
+
+
+def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> int:
+    """Writes the table.
+
+    The VCF is read once; twice where its records hold keys or values that its header does not declare so.
+
+    Args:
+        vcf: An annotated VCF, without bad lines.
+        table: The Parquet file.
+        own_ids: INFO IDs that keep their names as columns.
+
+    Returns:
+        Number of rows: the alleles, and one for each record without ALT.
+    """
+    columns = TableColumns(parse_header(VariantText(vcf).header), own_ids)
+    try:
+        return _write(vcf, table, columns)
+    except _ColumnsChanged:
+        # The first reading went on to the end: all is known now.
+        return _write(vcf, table, columns)
+
+
+def _write(vcf: Path, table: Path, columns: TableColumns) -> int:
+    text = VariantText(vcf)
+    header = parse_header(text.header)
+    schema = columns.schema.with_metadata({"samples": json.dumps(header.samples)})
+    num_rows, held_bytes = 0, 0
+    held: list[pa.Table] = []
+    with whole_file(table) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+        for block in text.blocks():
+            rows = columns.rows(split_lines(block, len(header.columns)))
+            if columns.schema != schema:
+                held = []
+                continue
+            held.append(rows.replace_schema_metadata(schema.metadata))
+            num_rows += rows.num_rows
+            held_bytes += rows.nbytes
+            if held_bytes >= _GROUP_BYTES or sum(part.num_rows for part in held) >= _GROUP_ROWS:
+                writer.write_table(pa.concat_tables(held))
+                held, held_bytes = [], 0
+        if columns.schema != schema:
+            raise _ColumnsChanged
+        if held:
+            writer.write_table(pa.concat_tables(held))
+    return num_rows
