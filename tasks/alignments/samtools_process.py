@@ -1,7 +1,8 @@
 """A samtools command as a process of its own, so that commands can be joined by pipes.
 
 pysam runs samtools inside this process and holds the interpreter's lock meanwhile;
-``python -m tasks.alignments.samtools_process PARENT COMMAND ARGUMENTS`` runs one command of pysam's samtools and dies with its parent.
+``python -m tasks.alignments.samtools_process PARENT COMMAND ARGUMENTS`` runs one command of pysam's samtools and dies
+with its parent.
 """
 
 from __future__ import annotations

@@ -126,11 +126,11 @@ def test_a_sample_that_joins_costs_its_own_alleles_alone(cohort: Cohort, tmp_pat
     rows = [{"sample": "P", "vcf": cohort.folder / "first.vcf"}, {"sample": "Q", "vcf": cohort.folder / "second.vcf"}]
     arguments = ["--reference", cohort.reference, "--output", output]
     assert run_command("score", cohort.sheet("p.csv", rows[:1]), *arguments).returncode == 0
-    first = manifest_of(output)["models"]["effect"]["rows_executed"]
+    first = manifest_of(output)["models"]["variants"]["rows"]
     kept = (output / "samples/P/P.vcf.gz").stat().st_mtime_ns
     assert run_command("score", cohort.sheet("pq.csv", rows), *arguments).returncode == 0
-    second = manifest_of(output)["models"]["effect"]["rows_executed"]
-    total = manifest_of(output)["cohort"]["distinct"]["alleles"]
+    second = manifest_of(output)["models"]["variants"]["rows"]
+    total = manifest_of(output)["cohort"]["distinct"]["scored"]
     assert first + second == total
     assert (output / "samples/P/P.vcf.gz").stat().st_mtime_ns == kept
     refused = run_command("score", cohort.sheet("q.csv", rows[1:]), *arguments)

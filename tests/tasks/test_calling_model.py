@@ -11,7 +11,15 @@ import torch
 from serving.server import ModelServer
 from tasks.calling.evidence import NAMES
 from tasks.calling.pileup import CHANNELS, WIDTH_BP
-from tasks.training.caller_examples import is_hard_individual, load_examples, select_individuals, simulate_examples
+from tasks.simulation.genome import simulate_genome
+from tasks.simulation.variants import simulate_alleles
+from tasks.training.caller_examples import (
+    cluster_alleles,
+    is_hard_individual,
+    load_examples,
+    select_individuals,
+    simulate_examples,
+)
 from tasks.training.caller_model import fit_caller_to, write_caller
 from tasks.training.caller_network import Caller, caller_onnx
 from tasks.windows import WINDOW_BP
@@ -67,6 +75,18 @@ def test_an_individuals_examples_are_decided_by_seed_and_number(files: list[Path
     assert one.copies.tolist() == other.copies.tolist()
     assert sorted(path.name for path in tmp_path.iterdir()) == [again.name]
     assert load_examples([files[1]]).evidence.tobytes() != one.evidence.tobytes()
+
+
+def test_variants_lie_in_crowds_and_sites_stay_whole() -> None:
+    rng = np.random.default_rng(4)
+    genome = simulate_genome(rng, [400_000])
+    alleles = simulate_alleles(rng, genome, heterozygosity=5e-3)
+    kept = cluster_alleles(rng, alleles)
+    assert 0.14 < len(kept) / len(alleles) < 0.26
+    counts = np.bincount(kept.start // 4000)
+    assert counts.var() > 5 * counts.mean()
+    sizes, kept_sizes = np.bincount(alleles.site), np.bincount(kept.site, minlength=int(alleles.site[-1]) + 1)
+    assert set(np.unique(kept_sizes - sizes * (kept_sizes > 0)).tolist()) == {0}
 
 
 def test_examples_carry_their_labels(files: list[Path]) -> None:
