@@ -35,7 +35,7 @@ from tasks.reporting.report import write_report
 from tasks.run import CALLER, write_run
 from tasks.scoring import finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
-from tasks.stages import begin_sample
+from tasks.stages import begin_sample, remove_sample
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
 DIGEST, SCORE = "digest inputs", "score alleles"
@@ -123,9 +123,8 @@ def _make_plan(
         files.add(parameters.regions.resolve())
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
-    ensembles = [pipeline.ensemble]
-    if any(sample.kind != "vcf" for sample in sheet.samples):
-        ensembles.append(CALLER)
+    # The caller too where no sample has reads: one may join later, and then the recipe must be the same.
+    ensembles = [pipeline.ensemble, CALLER]
     recipe = {
         "version": version("cohortflow"),
         "reference": {"digest": reference.digest, "build": reference.build},
@@ -158,6 +157,8 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     if old is not None:
         finished = [i for i in old.samples if folder.summary(i, "output").exists()]
         check_resumable(old, plan, finished)
+        for sample_id in old.samples.keys() - plan.samples.keys():
+            remove_sample(folder, sample_id)
     folder.manifest.unlink(missing_ok=True)
     settings = {
         "regions": str(parameters.regions.resolve()) if parameters.regions else None,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.errors import FolderError
+from tasks.errors import DiskFullError, FolderError
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -41,7 +41,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     Whatever happens, `path` holds its old content or the new one, never a part. Mode 0600.
 
     Raises:
-        FolderError: The disk is full or the folder cannot be written; the message says path and bytes written.
+        DiskFullError: The disk is full or the folder cannot be written; the message says path and bytes written.
     """
     make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
@@ -56,7 +56,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             num_bytes = aside.stat().st_size if aside.exists() else 0
             message = f"{path}: the disk is full after {num_bytes:,} bytes of this file; free space and run again"
-            raise FolderError(message, reason="DISK_FULL") from error
+            raise DiskFullError(message) from error
         raise
     finally:
         aside.unlink(missing_ok=True)

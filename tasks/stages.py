@@ -41,16 +41,20 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
 
     What an earlier plan left of this sample is removed, and so is the mark of an earlier failure.
     """
-    work, output = folder.sample_work(sample_id), folder.sample(sample_id)
     identity = {"plan": plan.sample_digest(sample_id)}
-    mark = work / "identity.json"
+    mark = folder.summary(sample_id, "identity")
     if not mark.exists() or read_json(mark) != identity:
-        for path in (work, output):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_sample(folder, sample_id)
         write_json(mark, identity)
     folder.summary(sample_id, "failed").unlink(missing_ok=True)
-    make_folder(output)
+    make_folder(folder.sample(sample_id))
     return folder.summary(sample_id, "output").exists()
+
+
+def remove_sample(folder: RunFolder, sample_id: str) -> None:
+    """Removes a sample's outputs and state."""
+    for path in (folder.sample_work(sample_id), folder.sample(sample_id)):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _stage(name: str, root: str, sample_id: str, work: Callable[[], Summary]) -> Summary:

@@ -18,7 +18,7 @@ from typing import IO
 import pysam
 from pysam.utils import SamtoolsError
 
-from tasks.errors import AlignmentError, FolderError
+from tasks.errors import AlignmentError, DiskFullError
 from tasks.isolation import die_with_parent
 
 _SAID_BYTES = 1000
@@ -36,7 +36,7 @@ def samtools_pipeline(*commands: list[str], folder: Path) -> Iterator[IO[bytes]]
 
     Raises:
         AlignmentError: A command failed; the message is samtools' own.
-        FolderError: It failed because the disk is full.
+        DiskFullError: It failed because the disk is full.
     """
     running: list[subprocess.Popen[bytes]] = []
     messages = [folder / f"{place}-{command[0]}.log" for place, command in enumerate(commands)]
@@ -79,10 +79,10 @@ def samtools_said(error: SamtoolsError) -> str:
     return " ".join(text.replace("\\n", " ").strip("'\"").split())[-_SAID_BYTES:]
 
 
-def _failure(command: str, status: int, log: Path) -> AlignmentError | FolderError:
+def _failure(command: str, status: int, log: Path) -> AlignmentError | DiskFullError:
     said = " ".join(log.read_bytes()[-_SAID_BYTES:].decode(errors="replace").split())
     if "No space left on device" in said:
-        return FolderError(f"samtools {command}: the disk is full: {said}", reason="DISK_FULL")
+        return DiskFullError(f"samtools {command}: the disk is full: {said}")
     return AlignmentError(f"samtools {command} failed ({status}): {said}", reason="SAMTOOLS_FAILED")
 
 
