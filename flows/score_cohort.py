@@ -22,7 +22,7 @@ from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
 from flows.shards import as_task_error, run_unit, run_units
 from tasks.cluster import open_cluster
-from tasks.errors import BalanceError, FolderError, InputError, TaskError
+from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.genome.reference import Reference, prepare_reference
@@ -39,7 +39,7 @@ from tasks.stages import begin_sample, remove_sample
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
 DIGEST, SCORE = "digest inputs", "score alleles"
-_FATAL = (FolderError, BalanceError)
+_FATAL = (FolderError, DiskFullError, BalanceError)
 _RUNNER: Any = ThreadPoolTaskRunner(max_workers=16)
 """Prefect tasks wait for Dask: their threads cost little."""
 

@@ -10,7 +10,7 @@
     │   ├── RegionsError      BED and region strings
     │   └── ModelDataError    no shipped model fits this data (long reads, too little depth)
     ├── FolderError           the output folder is locked, holds another plan, or cannot be written
-    │   └── DiskFullError     the disk is full
+    ├── DiskFullError         the disk is full: the run stops and can go on
     ├── BalanceError          counts do not balance: a defect of this program, the run fails
     ├── MemoryShortError      work that is known to need more memory than is free now
     └── ParserCrashError      a parser died on a signal while it read an untrusted file
@@ -112,10 +112,9 @@ class FolderError(TaskError):
     default_reason = "FOLDER"
 
 
-class DiskFullError(FolderError):
+class DiskFullError(TaskError):
     """The disk is full: the run stops, and goes on when there is space."""
 
-    blame = "system"
     default_reason = "DISK_FULL"
 
 

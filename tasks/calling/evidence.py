@@ -78,6 +78,7 @@ _FIRST_OTHER = _COLUMN["strongest_other"]
 
 _NEAR_END_BP = 8
 _MAX_ERROR_PHRED = 45.0
+_LEAST_ERROR = 1e-4
 _LIKELIHOOD_SCALE = 10.0
 _LIKELIHOOD_FLOOR = -40.0
 _GROUP_VALUES = 9
@@ -231,13 +232,12 @@ def _weigh_reads(  # type: ignore[no-untyped-def]
             if shows[e] == OTHER:
                 continue
             telling += 1
-            phred = min(float(mapping_quality[i]), _MAX_ERROR_PHRED)
-            error = 10.0 ** (-phred / 10.0)
+            # What a mapping quality means differs between aligners: it is a column of its own, not an error rate.
             if kind[c] == SNV:
-                error = min(0.5, error + 10.0 ** (-min(float(quality[e]), _MAX_ERROR_PHRED) / 10.0))
+                error = min(0.5, 10.0 ** (-min(float(quality[e]), _MAX_ERROR_PHRED) / 10.0) + _LEAST_ERROR)
                 wrong = error / 3.0
             else:
-                error = min(0.5, error + slip)
+                error = min(0.5, slip + _LEAST_ERROR)
                 wrong = error
             right = 1.0 - error
             if shows[e] == REFERENCE:
