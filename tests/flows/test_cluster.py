@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distributed import Client, get_worker
+from distributed import Client, LocalCluster, get_worker
 
 from flows.shards import WorkerLostError, run_unit, run_units
 from tasks.cluster import RedisAddressError, SchedulerAddressError, check_address, check_redis_url, open_cluster
 from tasks.errors import VariantFileError
 from tasks.model_host import ModelMismatchError, host_digests, host_statistics, model_server
 from tests.conftest import REPOSITORY
+from tests.flows.cohort import Cohort, records, run_command
 
 MODELS = REPOSITORY / "data" / "models"
 
@@ -99,3 +100,22 @@ def test_a_unit_that_kills_its_workers_is_given_up(client: Client, tmp_path: Pat
     assert run_unit(double, 4, what="afterwards") == 8
     # The workers that came anew host models of their own.
     assert len(digest_of_each(client)) == 1
+
+
+def test_a_run_on_somebody_elses_cluster(cohort: Cohort, tmp_path: Path) -> None:
+    sheet = cohort.sheet("remote.csv", [{"sample": "V", "vcf": cohort.vcf}])
+    arguments = ["score", sheet, "--reference", cohort.reference, "--output", tmp_path / "out"]
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        run = run_command(*arguments, "--scheduler", cluster.scheduler_address)
+        assert run.returncode == 0, run.stderr
+        workers = cluster.scheduler_info["workers"]
+        assert len(workers) == 2
+    assert len(records(tmp_path / "out/samples/V/V.vcf.gz")) == len(records(cohort.vcf))
+
+
+def test_no_scheduler_there(cohort: Cohort, tmp_path: Path) -> None:
+    sheet = cohort.sheet("remote.csv", [{"sample": "V", "vcf": cohort.vcf}])
+    arguments = ["score", sheet, "--reference", cohort.reference, "--output", tmp_path / "out"]
+    run = run_command(*arguments, "--scheduler", "tcp://127.0.0.1:1")
+    assert run.returncode == 1
+    assert "is the scheduler up" in run.stderr
