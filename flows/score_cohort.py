@@ -218,10 +218,9 @@ def score_alleles(root: str, sample_ids: list[str], shard_alleles: int) -> dict[
     """Scores the cohort's distinct alleles, shard by shard, and joins the shards; returns the counts."""
     progress = current_progress()
     folder = RunFolder(Path(root))
-    runs = sorted(run for i in sample_ids for run in folder.sample_work(i).glob("alleles-*.parquet"))
-    shards = plan_score_shards(runs, shard_alleles)
+    names = sorted(str(run) for i in sample_ids for run in folder.sample_work(i).glob("alleles-*.parquet"))
+    shards = run_unit(plan_score_shards, names, shard_alleles, what="looking where the alleles lie")
     progress.expect(SCORE, len(shards))
-    names = [str(run) for run in runs]
     run_units(
         score_shard,
         [(root, shard, names) for shard in shards],

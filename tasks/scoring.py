@@ -21,7 +21,7 @@ from tasks.intervals import to_position
 from tasks.model_host import model_server
 from tasks.pipelines import OutputField, Pipeline
 from tasks.run import Run, load_run
-from tasks.variants.allele_runs import distinct_alleles, locus_histogram
+from tasks.variants.allele_runs import BIN_SHIFT, distinct_alleles, locus_histogram
 
 SHARD_ALLELES = 20_000
 """Alleles of a shard, unless one histogram bin holds more."""
@@ -56,20 +56,21 @@ def score_schema(fields: Sequence[OutputField]) -> pa.Schema:
     return pa.schema([("locus", pa.uint64()), ("code", pa.uint64()), *place, *values, ("reason", pa.string())])
 
 
-def plan_score_shards(runs: Sequence[Path], shard_alleles: int = SHARD_ALLELES) -> list[ScoreShard]:
-    """Cuts the genome so that each shard holds about `shard_alleles` alleles; together they cover every locus.
+def plan_score_shards(runs: Sequence[str], shard_alleles: int = SHARD_ALLELES) -> list[ScoreShard]:
+    """Cuts the genome so that no shard holds more than `shard_alleles` alleles; together they cover every locus.
 
     Args:
         runs: Allele runs of all samples.
-        shard_alleles: Target, counted before duplicates between samples are dropped.
+        shard_alleles: Most distinct alleles of a shard, unless one bin of 16,384 bp holds more.
     """
-    bins, counts = locus_histogram(runs)
-    cut = json_sha256([[run.parent.name, run.name, run.stat().st_mtime_ns] for run in runs])[:16]
+    paths = [Path(run) for run in runs]
+    bins, counts = locus_histogram(paths)
+    cut = json_sha256([[path.parent.name, path.name, path.stat().st_mtime_ns] for path in paths])[:16]
     cuts = [0]
     held = 0
-    for start, count in zip(bins.tolist(), counts.tolist(), strict=True):
+    for place, count in zip(bins.tolist(), counts.tolist(), strict=True):
         if held and held + count > shard_alleles:
-            cuts.append(start)
+            cuts.append(place << BIN_SHIFT)
             held = 0
         held += count
     cuts.append(_LOCUS_END)
