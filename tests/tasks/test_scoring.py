@@ -32,9 +32,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     contig = rng.integers(0, 3, 6000)
     start = np.where(rng.random(6000) < 0.3, rng.integers(100_000, 110_000, 6000), rng.integers(0, 3_000_000, 6000))
     folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
-    return [
-        write_run(folder, contig[rows], start[rows]) for folder, rows in zip(folders, (slice(4000), slice(2000, None)))
-    ]
+    shares = (slice(4000), slice(2000, None))
+    return [write_run(folder, contig[rows], start[rows]) for folder, rows in zip(folders, shares, strict=True)]
 
 
 @pytest.mark.parametrize("most", [50, 1000, 10**9])
