@@ -117,7 +117,8 @@ def _known_scores(run: Run, shard: ScoreShard) -> pa.Table:
     schema = score_schema(run.pipeline.fields)
     if not run.folder.alleles.exists():
         return schema.empty_table()
-    inside = (pc.field("locus") >= shard.locus_start) & (pc.field("locus") < shard.locus_end)
+    start, end = pa.scalar(shard.locus_start, pa.uint64()), pa.scalar(shard.locus_end, pa.uint64())
+    inside = (pc.field("locus") >= start) & (pc.field("locus") < end)
     return pq.read_table(run.folder.alleles, filters=inside).cast(schema)
 
 

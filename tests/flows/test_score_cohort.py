@@ -64,7 +64,7 @@ def test_every_kind_of_input_becomes_the_same_outputs(everything: Path, cohort: 
             scores = [record.info["CF_DEMO_EFFECT"] for record in variants]
         table = pq.read_table(folder / f"{sample_id}.parquet")
         found = [score for record in scores for score in record]
-        np.testing.assert_allclose(table["CF_DEMO_EFFECT"].to_numpy(), np.array(found), atol=1e-6)
+        np.testing.assert_allclose(table["CF_DEMO_EFFECT"].to_numpy(), np.array(found, dtype=float), atol=1e-6)
         assert (folder / f"{sample_id}.vcf.gz.tbi").exists()
     before = [line.split("\t")[:7] for line in records(cohort.vcf)]
     assert [line.split("\t")[:7] for line in records(everything / "samples/V/V.vcf.gz")] == before
