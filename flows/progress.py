@@ -11,11 +11,13 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+_LINE_EVERY_S = 10.0
+
 
 class RunProgress:
     """Counts what is done, stage by stage; safe to use from many threads.
 
-    On a terminal each stage is a bar; elsewhere each stage is one line when it ends.
+    On a terminal each stage is a bar; elsewhere a line tells now and then how far a stage is, and how all of them ended.
     """
 
     def __init__(self, console: Console, *, visible: bool, artifact_every_s: float = 2.0) -> None:
@@ -34,6 +36,7 @@ class RunProgress:
         self._num_done: dict[str, int] = {}
         self._num_total: dict[str, int] = {}
         self._began: dict[str, float] = {}
+        self._line_at = time.monotonic()
         self._artifact: UUID | None = None
         self._artifact_every_s = artifact_every_s
         self._artifact_at = time.monotonic()
@@ -45,6 +48,8 @@ class RunProgress:
 
     def __exit__(self, *details: object) -> None:
         self._bars.stop()
+        for stage, seconds in self.seconds.items() if self._lines else ():
+            self._console.print(f"{stage}: {self._num_done[stage]} done in {seconds:.1f} s")
 
     def expect(self, stage: str, count: int) -> None:
         """Adds `count` units to a stage, which begins with the first."""
@@ -66,8 +71,9 @@ class RunProgress:
             done, total = self._num_done[stage], self._num_total[stage]
             if done == total:
                 self.seconds[stage] = round(time.monotonic() - self._began[stage], 3)
-                if self._lines:
-                    self._console.print(f"{stage}: {done} done in {self.seconds[stage]:.1f} s")
+            elif self._lines and time.monotonic() - self._line_at >= _LINE_EVERY_S:
+                self._line_at = time.monotonic()
+                self._console.print(f"{stage}: {done} of {total}")
             due = time.monotonic() - self._artifact_at >= self._artifact_every_s
             if due:
                 self._artifact_at = time.monotonic()
