@@ -17,7 +17,8 @@ _LINE_EVERY_S = 10.0
 class RunProgress:
     """Counts what is done, stage by stage; safe to use from many threads.
 
-    On a terminal each stage is a bar; elsewhere a line tells now and then how far a stage is, and how all of them ended.
+    On a terminal each stage is a bar; elsewhere a line tells now and then how far a stage is, and in the end how long
+    each took.
     """
 
     def __init__(self, console: Console, *, visible: bool, artifact_every_s: float = 2.0) -> None:
