@@ -166,6 +166,7 @@ output [
   {{ name: "genotype" data_type: TYPE_FP32 dims: [ 3 ] }}
 ]
 dynamic_batching {{ preferred_batch_size: [ {_MAX_BATCH_SIZE} ] }}
+response_cache {{ enable: true }}
 """
 
 
