@@ -31,7 +31,7 @@ def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -
             lines.append(f"regions: {len(read.start):,} intervals, {int((read.end - read.start).sum()):,} bp")
         for sample in sheet.samples:
             try:
-                notes = check_sample(sample, reference)
+                notes = check_sample(sample, reference, Path(scratch))
                 lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
             except TaskError as error:
                 num_faults += 1

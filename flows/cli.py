@@ -76,6 +76,7 @@ def score(
     """
     from tasks.errors import InputError, TaskError
 
+    named = _options(options)
     _interrupt_on_sigterm()
     # Genomes are their owner's alone: also the files that libraries write, here and in the workers this starts.
     os.umask(0o077)
@@ -87,7 +88,7 @@ def score(
             "reference": reference,
             "output": output,
             "pipeline": pipeline,
-            "options": _options(options),
+            "options": named,
             "regions": regions,
             "padding_bp": padding,
             "overwrite": overwrite,
@@ -100,7 +101,7 @@ def score(
             "shard_bp": shard_bp,
             "progress": not quiet,
         }
-        _check_before_start(sheet, pipeline, parameters["options"], scheduler, redis)
+        _check_before_start(sheet, output, pipeline, named, scheduler)
         result = _run(parameters, execution)
     except KeyboardInterrupt:
         _end(CANCELLED, f"cancelled; the same command goes on in {output}")
@@ -115,17 +116,25 @@ def score(
     _tell(result)
 
 
-def _check_before_start(sheet: Path, pipeline: str, options: Any, scheduler: str | None, redis: str | None) -> None:
+def _check_before_start(
+    sheet: Path, output: Path, pipeline: str, options: dict[str, str], scheduler: str | None
+) -> None:
     """Finds what is wrong with the request before any service is started."""
+    from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
     from tasks.sheets.sheet import read_sheet
 
     read_sheet(sheet)
     make_pipeline(pipeline, options)
+    with locked_folder(output.resolve()):
+        pass
+    redis = os.environ.get("COHORTFLOW_REDIS_URL")
     if redis:
-        from tasks.cluster import check_redis_url
+        from tasks.cluster import check_redis
 
-        check_redis_url(redis)
+        caution = check_redis(redis)
+        if caution:
+            click.echo(f"caution: {caution}", err=True)
     if scheduler:
         from tasks.cluster import check_address
 

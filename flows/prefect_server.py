@@ -69,6 +69,7 @@ def prefect_api() -> Iterator[str]:
     os.environ.update(_CLIENT)
     # What goes wrong is told by the command line, once, in its own words.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     given = os.environ.get("PREFECT_API_URL")
     if given:
         yield given

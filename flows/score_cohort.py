@@ -33,7 +33,7 @@ from tasks.reporting.manifest import make_manifest
 from tasks.reporting.multiqc import write_multiqc
 from tasks.reporting.report import write_report
 from tasks.run import CALLER, write_run
-from tasks.scoring import finish_scores, plan_score_shards, score_shard
+from tasks.scoring import drop_damaged_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample, remove_sample
 
@@ -123,20 +123,20 @@ def _make_plan(
         files.add(parameters.regions.resolve())
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
-    # The caller too where no sample has reads: one may join later, and then the recipe must be the same.
-    ensembles = [pipeline.ensemble, CALLER]
+    models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
     recipe = {
         "version": version("cohortflow"),
         "reference": {"digest": reference.digest, "build": reference.build},
         "pipeline": {"name": pipeline.name, "options": pipeline.options.model_dump(mode="json")},
-        "models": client.submit(host_digests, ensembles, pure=False).result(),
+        "models": {pipeline.ensemble: models[pipeline.ensemble]},
         "regions": digests[parameters.regions.resolve()] if parameters.regions else None,
         "padding_bp": parameters.padding_bp,
     }
-    return Plan(recipe, {sample.id: _identity(sample, digests) for sample in sheet.samples})
+    caller = {CALLER: models[CALLER]}
+    return Plan(recipe, {sample.id: _identity(sample, digests, caller) for sample in sheet.samples})
 
 
-def _identity(sample: Sample, digests: dict[Path, str]) -> dict[str, Any]:
+def _identity(sample: Sample, digests: dict[Path, str], caller: dict[str, Any]) -> dict[str, Any]:
     """What a sample's outputs depend on beside the recipe."""
     lanes = [
         [lane.name, digests[lane.fastq_1], digests[lane.fastq_2] if lane.fastq_2 else None, lane.interleaved]
@@ -148,6 +148,8 @@ def _identity(sample: Sample, digests: dict[Path, str]) -> dict[str, Any]:
         "lanes": lanes,
         "vcf_sample": sample.vcf_sample,
         "regions": digests[sample.regions] if sample.regions else None,
+        # A new caller is no other plan for a sample that has no reads.
+        **({} if sample.kind == "vcf" else {"models": caller}),
     }
 
 
@@ -172,6 +174,7 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     progress = current_progress()
     root = str(folder.root)
     failed: dict[str, TaskError] = {}
+    has_scores = drop_damaged_scores(folder)
     finished = {sample_id for sample_id in plan.samples if begin_sample(folder, plan, sample_id)}
     open_samples = [sample_id for sample_id in plan.samples if sample_id not in finished]
 
@@ -180,7 +183,7 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     prepared = _each_sample(
         prepare_sample_task, [(root, i, execution.shard_bp, threads) for i in open_samples], failed, CHECK
     )
-    if prepared:
+    if prepared or (finished and not has_scores):
         score_alleles_task(root, [*prepared, *finished], execution.shard_alleles)
     progress.expect(WRITE, len(prepared))
     written = _each_sample(write_sample_task, [(root, i) for i in prepared], failed, WRITE)

@@ -6,6 +6,7 @@ import importlib.util
 import ipaddress
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -86,20 +87,25 @@ def check_address(address: str) -> str:
     return ""
 
 
-def check_redis_url(url: str) -> None:
-    """Checks that redis-py understands a URL; the message never shows it, for it may hold a password.
+def check_redis(url: str) -> str:
+    """Checks that redis-py understands a URL and that Redis answers; returns a caution to show, or an empty string.
+
+    No message shows the URL, for it may hold a password.
 
     Raises:
-        RedisAddressError: It does not.
+        RedisAddressError: It is not a URL of Redis.
     """
-    from redis.connection import parse_url
+    import redis
 
     try:
-        parse_url(url)
+        redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1).ping()
+    except redis.RedisError as error:
+        return f"Redis does not answer ({type(error).__name__}); the run goes on without it"
     except ValueError as error:
         raise RedisAddressError(
             "--redis: not a Redis URL; give redis://host:port/0, rediss:// for TLS, or unix:///path", field="redis"
         ) from error
+    return ""
 
 
 def _is_loopback(host: str) -> bool:
@@ -144,6 +150,19 @@ def open_cluster(
         yield client
 
 
+@contextmanager
+def _workers_ignore_interrupts() -> Iterator[None]:
+    """Keeps a terminal's Ctrl-C, which goes to every process in front, from the workers: their run stops them in order.
+
+    The thread that the cluster starts here, and every process it starts then or later, inherit the blocked signal.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _local_cluster(workers: int | None) -> tuple[Any, int]:
     """A cluster on this machine and the number of threads that one execution of a model may use."""
     gpus = num_gpus()
@@ -160,13 +179,14 @@ def _local_cluster(workers: int | None) -> tuple[Any, int]:
     num_cores = len(os.sched_getaffinity(0))
     num_workers = workers or num_cores
     memory = int(psutil.virtual_memory().total * _SHARE_OF_MEMORY / num_workers)
-    cluster = LocalCluster(
-        n_workers=num_workers,
-        threads_per_worker=2,
-        processes=True,
-        memory_limit=memory,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=50,
-    )
+    with _workers_ignore_interrupts():
+        cluster = LocalCluster(
+            n_workers=num_workers,
+            threads_per_worker=2,
+            processes=True,
+            memory_limit=memory,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        )
     return cluster, max(1, num_cores // num_workers)

@@ -54,6 +54,11 @@ class RunFolder:
         return self.root / "cohort" / "alleles.parquet"
 
     @property
+    def alleles_digest(self) -> Path:
+        """The digest of `alleles` as it was written: known scores are taken from no other file."""
+        return self.work / "alleles.json"
+
+    @property
     def work(self) -> Path:
         """State of the run, not for users."""
         return self.root / "work"

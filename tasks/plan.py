@@ -19,8 +19,9 @@ class Plan:
     """Everything that decides the bytes of a run's outputs.
 
     Attributes:
-        recipe: What is common to all samples: reference, pipeline with options, models with digests, regions.
-        samples: For each sample id what its outputs depend on beside the recipe: kind, content digests, choices.
+        recipe: What is common to all samples: reference, pipeline with options, its models with digests, regions.
+        samples: For each sample id what its outputs depend on beside the recipe: kind, content digests, choices, and
+            the models that only some kinds of samples need.
     """
 
     recipe: dict[str, Any]
@@ -30,6 +31,18 @@ class Plan:
     def digest(self) -> str:
         """The identity of the run: 64 hex digits."""
         return json_sha256({"format": FORMAT, "recipe": self.recipe, "samples": self.samples})
+
+    @property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Every model of the run by name: ``version`` and execution ``digest``."""
+        models: dict[str, dict[str, Any]] = dict(self.recipe["models"])
+        for sample in self.samples.values():
+            models |= sample.get("models", {})
+        return models
+
+    def sample_models(self, sample_id: str) -> dict[str, dict[str, Any]]:
+        """The models that one sample's outputs depend on."""
+        return {**self.recipe["models"], **self.samples[sample_id].get("models", {})}
 
     def sample_digest(self, sample_id: str) -> str:
         """The identity of one sample's outputs: it does not change when other samples join the cohort."""

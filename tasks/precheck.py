@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.alignments.file import check_alignment
 from tasks.alignments.format import keep_offline, open_file, read_header, recognise_kind
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
@@ -16,13 +17,21 @@ from tasks.sheets.sheet import Sample
 from tasks.variants.binary import is_bcf
 from tasks.variants.header import parse_header
 from tasks.variants.scanning import check_sample as check_vcf_sample
+from tasks.variants.scanning import scan_variants
 from tasks.variants.text import VariantText
 
 _NAMES_SHOWN = 5
+MAX_WHOLE_BYTES = 200_000_000
+"""Inputs up to this size are read whole, as the run will read them; of larger ones header and first records."""
 
 
-def check_sample(sample: Sample, reference: Reference) -> list[str]:
-    """Checks a sample's inputs as far as their headers and first records tell.
+def check_sample(sample: Sample, reference: Reference, scratch: Path) -> list[str]:
+    """Checks a sample's inputs: small ones whole, of large ones what header and first records tell.
+
+    Args:
+        sample: The sheet's sample.
+        reference: The genome.
+        scratch: Folder for what the check writes on the way.
 
     Returns:
         What was found, for people.
@@ -42,7 +51,30 @@ def check_sample(sample: Sample, reference: Reference) -> list[str]:
             payload = {"path": str(path), "reference_folder": str(reference.folder)}
             found = run_isolated("tasks.precheck:describe_alignment", payload, what=str(path))
             notes += _check_alignment(path, found, sample, reference)
+    if sum(path.stat().st_size for path in sample.files) <= MAX_WHOLE_BYTES:
+        notes += _read_whole(sample, reference, scratch / sample.id)
     return notes
+
+
+def _read_whole(sample: Sample, reference: Reference, scratch: Path) -> list[str]:
+    """Reads a sample's inputs as the run would; only what the run makes of them is left undone."""
+    if sample.kind == "vcf":
+        regions = read_bed(sample.regions, reference) if sample.regions else None
+        counts = scan_variants(
+            sample.paths[0],
+            reference,
+            scratch,
+            regions=regions,
+            vcf_sample=sample.vcf_sample,
+            what=f"sample {sample.id}",
+        )
+        return [f"{counts['records_in']:,} records, {counts['rejected']:,} to reject"]
+    if sample.kind == "fastq":
+        lanes = sample.to_json()["lanes"]
+        found = run_isolated("tasks.reads.fastq:check_reads", {"lanes": lanes}, what=f"sample {sample.id}")
+        return [f"{found['num_reads']:,} reads"]
+    alignment = check_alignment(sample.paths, sample.index_paths, reference, scratch, sample_id=sample.id)
+    return [f"{alignment['counts']['total']:,} records, {alignment['mapping_rate']:.1%} mapped"]
 
 
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:

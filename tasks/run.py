@@ -44,11 +44,6 @@ class Run:
         recipe = self.plan.recipe["pipeline"]
         return make_pipeline(recipe["name"], recipe["options"])
 
-    @property
-    def model_digests(self) -> dict[str, str]:
-        """For each ensemble of the plan its execution digest."""
-        return {name: model["digest"] for name, model in self.plan.recipe["models"].items()}
-
     def sample(self, sample_id: str) -> dict[str, Any]:
         """Where a sample's inputs are: the sheet's row as JSON values."""
         entry: dict[str, Any] = self.settings["samples"][sample_id]
@@ -61,8 +56,8 @@ class Run:
 
     def header_lines(self, sample_id: str) -> Sequence[str]:
         """The ``##`` lines that tell where an output comes from."""
-        recipe = self.plan.recipe
-        versions = (f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in recipe["models"].items())
+        recipe, models = self.plan.recipe, self.plan.sample_models(sample_id)
+        versions = (f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in models.items())
         facts = {
             "Version": recipe["version"],
             "Plan": self.plan.sample_digest(sample_id),

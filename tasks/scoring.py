@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.files import json_sha256, read_json, whole_file, write_json
+from tasks.files import file_sha256, json_sha256, read_json, whole_file, write_json
 from tasks.folder import RunFolder
 from tasks.genome.reference import Reference
 from tasks.intervals import to_position
@@ -139,8 +139,8 @@ def _score(run: Run, alleles: pa.Table) -> pa.Table:
     ensemble = pipeline.ensemble
     columns: dict[str, Any] = {}
     if alleles.num_rows:
-        server = model_server({ensemble: run.model_digests[ensemble]})
-        version = run.plan.recipe["models"][ensemble]["version"]
+        model = run.plan.recipe["models"][ensemble]
+        server, version = model_server({ensemble: model["digest"]}), model["version"]
         shapes = {spec.name: spec.dims for spec in server.metadata(ensemble, version).inputs}
         rows = pipeline.expand(alleles, run.reference, shapes)
         outputs = server.infer(ensemble, rows.inputs, version=version) if len(rows.allele) else {}
@@ -172,6 +172,17 @@ def _as_scores(alleles: pa.Table, columns: dict[str, Any], pipeline: Pipeline, r
     return pa.table(arrays, schema=schema)
 
 
+def drop_damaged_scores(folder: RunFolder) -> bool:
+    """Removes the folder's table unless its content is what was written; returns whether a whole one is there."""
+    try:
+        is_whole: bool = file_sha256(folder.alleles) == read_json(folder.alleles_digest)["sha256"]
+    except FileNotFoundError:
+        is_whole = False
+    if not is_whole:
+        folder.alleles.unlink(missing_ok=True)
+    return is_whole
+
+
 def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
     """Joins the shards into ``cohort/alleles.parquet``; its bytes do not depend on how the genome was cut.
 
@@ -190,6 +201,7 @@ def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
             for group in _regrouped((pq.read_table(path) for path in paths), schema):
                 writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
                 num_alleles += group.num_rows
+    write_json(run.folder.alleles_digest, {"sha256": file_sha256(run.folder.alleles)})
     # The table now answers for every shard: a later run takes known alleles from it.
     shutil.rmtree(run.folder.scores)
     return {"alleles": num_alleles}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.alignments.file import check_alignment
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.errors import BalanceError, ModelDataError
-from tasks.files import make_folder, read_json, write_json
+from tasks.files import file_sha256, make_folder, read_json, write_json
 from tasks.folder import RunFolder
 from tasks.isolation import run_isolated
 from tasks.model_host import model_server
@@ -48,7 +48,23 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
         write_json(mark, identity)
     folder.summary(sample_id, "failed").unlink(missing_ok=True)
     make_folder(folder.sample(sample_id))
-    return folder.summary(sample_id, "output").exists()
+    marker = folder.summary(sample_id, "output")
+    if not marker.exists():
+        return False
+    lost = [name for name, digest in read_json(marker)["digests"].items() if not _holds(folder.root / name, digest)]
+    if lost:
+        # Whatever became of a delivered file, it is made again, from the last stage that is whole.
+        marker.unlink()
+        if any(name.endswith(".bam") for name in lost):
+            remove_sample(folder, sample_id)
+            write_json(mark, identity)
+            make_folder(folder.sample(sample_id))
+    return not lost
+
+
+def _holds(path: Path, digest: str) -> bool:
+    """Whether a file is there with the content it was delivered with."""
+    return path.is_file() and file_sha256(path) == digest
 
 
 def remove_sample(folder: RunFolder, sample_id: str) -> None:
@@ -135,8 +151,8 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
         run = load_run(root)
         found = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
         alignment = Alignment(path=found["path"], index_path=found["index"], kind=found["kind"], sample_id=sample_id)
-        server = model_server({CALLER: run.model_digests[CALLER]})
-        version = run.plan.recipe["models"][CALLER]["version"]
+        model = run.plan.sample_models(sample_id)[CALLER]
+        server, version = model_server({CALLER: model["digest"]}), model["version"]
         return call_shard(
             alignment,
             run.reference,
@@ -228,6 +244,8 @@ def deliver(root: str, sample_id: str) -> Summary:
         _check_balance(sample_id, summary)
         table = run.folder.sample(sample_id) / f"{sample_id}.parquet"
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
+        files = sorted(path for path in run.folder.sample(sample_id).iterdir() if path.is_file())
+        summary["digests"] = {str(path.relative_to(run.folder.root)): file_sha256(path) for path in files}
         return summary
 
     return _stage("output", root, sample_id, work)

@@ -22,6 +22,7 @@ from tasks.files import write_bytes
 from tasks.folder import RunFolder
 from tasks.genome.reference import load_reference
 from tasks.pipelines import Pipeline, make_pipeline
+from tasks.plan import read_plan
 from tasks.reporting.figures import Figure, alignment_figures, read_figures, score_figures, skip_figure
 from tasks.reporting.manifest import stage_summaries
 from tasks.reporting.reasons import read_reason_sentence, reason_sentence
@@ -79,6 +80,8 @@ def write_report(folder: RunFolder, manifest: Json) -> None:
 
 
 def _page(folder: RunFolder, manifest: Json) -> str:
+    plan = read_plan(folder.plan)
+    assert plan is not None
     recipe, samples = manifest["recipe"], manifest["samples"]
     pipeline = make_pipeline(recipe["pipeline"]["name"], recipe["pipeline"]["options"])
     summaries = {sample_id: stage_summaries(folder, sample_id) for sample_id in samples}
@@ -89,6 +92,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         cohort=manifest["cohort"],
         samples=samples,
         recipe=recipe,
+        models=plan.models,
         pipeline=pipeline,
         reference=load_reference(folder.reference),
         variant_columns=_columns(samples, ("Records", "Alleles", "Variants")),

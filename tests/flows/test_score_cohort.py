@@ -140,3 +140,15 @@ def test_the_same_command_again_changes_nothing(everything: Path, cohort: Cohort
     assert outputs(everything) == before
     assert (everything / "samples/V/V.vcf.gz").stat().st_mtime_ns == stamp
     assert manifest_of(everything)["models"].get("embedder", {}).get("rows_executed", 0) == 0
+
+
+def test_lost_and_damaged_outputs_are_made_again(everything: Path, cohort: Cohort) -> None:
+    before = outputs(everything)
+    (everything / "samples/V/V.vcf.gz").unlink()
+    (everything / "samples/B/B.parquet").write_bytes(b"rubbish")
+    (everything / "cohort/alleles.parquet").write_bytes(b"rubbish")
+    run = run_command(
+        "score", cohort.folder / "everything.csv", "--reference", cohort.reference, "--output", everything
+    )
+    assert run.returncode == 3, run.stderr
+    assert outputs(everything) == before
