@@ -44,7 +44,8 @@ def test_warm_redis_executes_nothing_and_a_dead_one_changes_nothing(
     assert outputs(warm) == outputs(cold)
     redis_server.stop()
     dead = run("dead")
-    assert executed(dead) == executed(cold)
+    # At least as many as cold: there one worker found in Redis what the other had put there.
+    assert executed(dead) >= executed(cold)
     assert outputs(dead) == outputs(cold)
 
 
