@@ -40,8 +40,8 @@ train: install
 	$(BIN)/cohortflow train --output data/models --seed 1
 
 oracle-tools:
-	command -v bcftools samtools freebayes >/dev/null || \
-	  { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix; }
+	for tool in bcftools samtools freebayes tabix; do command -v $$tool >/dev/null || missing=1; done; \
+	test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix; }
 
 oracle: install
 	for script in infra/oracle_*.py; do $(BIN)/python $$script || exit 1; done
