@@ -41,13 +41,15 @@ _USABLE, _LOW_MAPPING_QUALITY = 0, 10
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Records kept of a stretch ``[start, end)`` of a contig, in file order.
+    """Records kept of a stretch ``[start, end)`` of a contig, in file order, and the depth of a wider one.
 
     Attributes:
         data: uint8 [num_bytes], whole BAM records back to back (SAM v1, section 4.2), each with its block_size.
         offset: int64 [num_records], where each record begins in `data`.
         name_hash: uint64 [num_records], FNV-1a of the read name.
         low_quality_depth: int32 [end - start], reads below the mapping-quality floor over each position.
+        tile_bases: int64 [num_tiles], aligned bases of the reads that start in each tile of the wider stretch, also of
+            those that were thinned out or lie below the mapping-quality floor.
         counts: Records by reason among those that start in the counted interval.
     """
 
@@ -55,6 +57,7 @@ class RawRecords:
     offset: np.ndarray
     name_hash: np.ndarray
     low_quality_depth: np.ndarray
+    tile_bases: np.ndarray
     counts: dict[str, int]
 
 
@@ -85,7 +88,14 @@ class _Block:
 
 
 def read_records(
-    alignment: Any, tid: int, start: int, end: int, *, counted: tuple[int, int], contig_length_bp: int
+    alignment: Any,
+    tid: int,
+    start: int,
+    end: int,
+    *,
+    wide: tuple[int, int],
+    counted: tuple[int, int],
+    contig_length_bp: int,
 ) -> RawRecords:
     """Reads the records that start in ``[start, end)`` of contig `tid`.
 
@@ -94,6 +104,7 @@ def read_records(
         tid: The contig's index in the alignment's header.
         start: First position, 0-based, a multiple of `TILE_BP`.
         end: Past the last position, a multiple of `TILE_BP`.
+        wide: The stretch whose depth is measured, in multiples of `TILE_BP`; holds ``[start, end)``.
         counted: The interval whose records are counted, so that shards of a contig add up to the contig.
         contig_length_bp: Length of the contig.
 
@@ -101,17 +112,21 @@ def read_records(
         AlignmentError: A record cannot be read.
     """
     depth_change = np.zeros(end - start + 1, np.int32)
+    tile_bases = np.zeros((wide[1] - wide[0]) // TILE_BP, np.int64)
     totals = np.zeros(len(REASONS), np.int64)
     pieces: list[_Block] = []
     carry: _Block | None = None
     num_thinned = 0
-    for data in raw_chunks(alignment, tid, start, min(end, contig_length_bp)):
+    for data in raw_chunks(alignment, tid, wide[0], min(wide[1], contig_length_bp)):
         offset, length, position, span, reason, name_hash = _scan(
             data, contig_length_bp, MIN_MAPPING_QUALITY, MAX_SPAN_BP
         )
         inside = (position >= start) & (position < end)
         is_counted = (position >= counted[0]) & (position < counted[1])
         totals += np.bincount(reason[is_counted], minlength=len(REASONS))
+        is_measured = (position >= wide[0]) & ((reason == _USABLE) | (reason == _LOW_MAPPING_QUALITY))
+        tile = (position[is_measured] - wide[0]) // TILE_BP
+        tile_bases += np.bincount(tile, span[is_measured], minlength=tile_bases.size).astype(np.int64)
         low = inside & (reason == _LOW_MAPPING_QUALITY)
         np.add.at(depth_change, position[low] - start, 1)
         np.add.at(depth_change, np.minimum(position[low] + span[low], end) - start, -1)
@@ -142,6 +157,7 @@ def read_records(
         else empty.astype(np.int64),
         name_hash=np.concatenate([piece.name_hash for piece in pieces]) if pieces else empty.astype(np.uint64),
         low_quality_depth=np.cumsum(depth_change[:-1], dtype=np.int32),
+        tile_bases=tile_bases,
         counts=counts,
     )
 

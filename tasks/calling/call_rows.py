@@ -13,9 +13,9 @@ from tasks.calling.candidates import (
     MIN_ALTERNATE_FRACTION,
     MIN_ALTERNATE_READS,
     Candidates,
-    count_depth,
     find_candidates,
 )
+from tasks.calling.depths import WIDE_TILES, count_depth, wide_depth_ratios
 from tasks.calling.evidence import (
     DEPTH_WINDOW_BP,
     NAMES,
@@ -90,7 +90,10 @@ def collect_rows(
     first, last = max(0, start - NEIGHBOUR_BP), min(length_bp, end + NEIGHBOUR_BP)
     load_start = max(0, first - DEPTH_WINDOW_BP - MAX_SPAN_BP) // TILE_BP * TILE_BP
     load_end = -(-(last + MAX_SHIFT_BP + max(DEPTH_WINDOW_BP, MAX_SPAN_BP)) // TILE_BP) * TILE_BP
-    records = read_records(alignment, tid, load_start, load_end, counted=(start, end), contig_length_bp=length_bp)
+    wide = max(0, load_start - WIDE_TILES * TILE_BP), load_end + WIDE_TILES * TILE_BP
+    records = read_records(
+        alignment, tid, load_start, load_end, wide=wide, counted=(start, end), contig_length_bp=length_bp
+    )
     near = max(0, load_start - MAX_SHIFT_BP - TILE_BP)
     reference = LocalReference(
         near, np.array(contig_tokens[near : load_end + MAX_SPAN_BP + MAX_SHIFT_BP + TILE_BP], np.uint8)
@@ -112,6 +115,8 @@ def collect_rows(
     counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
     pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
     evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
+    ratios = wide_depth_ratios(records.tile_bases, wide[0] // TILE_BP, candidates.start[index])
+    evidence[:, NAMES.index("wide_depth_ratio")] = ratios / 2
     weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))
     own = np.flatnonzero((candidates.start[index] >= start) & (candidates.start[index] < end))
     alleles = [_spell(candidates, int(row), reference) for row in index[own]]

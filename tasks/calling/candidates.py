@@ -139,14 +139,6 @@ def find_candidates(
     )
 
 
-def count_depth(reads: AlignedReads, start: int, end: int) -> np.ndarray:
-    """Counts the reads whose span covers each position of ``[start, end)``; returns int32 [end - start]."""
-    change = np.zeros(end - start + 1, np.int32)
-    np.add.at(change, np.clip(reads.start, start, end) - start, 1)
-    np.add.at(change, np.clip(reads.end, start, end) - start, -1)
-    return np.cumsum(change[:-1], dtype=np.int32)
-
-
 def _inserted(reads: AlignedReads, read: int, query: int, length: int, shift: int) -> bytes:
     """Tokens of an insertion after it was moved `shift` bases to the left: each step turns them by one."""
     at = reads.base_offset[read] + query

@@ -29,6 +29,7 @@ NAMES = (
     "low_mapping_fraction",
     "low_base_fraction",
     "depth_ratio",
+    "wide_depth_ratio",
     "likelihood_reference",
     "likelihood_het",
     "likelihood_homozygous",

@@ -18,7 +18,8 @@ from tasks.simulation.individual import simulate_individual
 from tasks.simulation.library import draw_library
 from tasks.simulation.placing import Placer
 from tasks.simulation.texts import write_fasta
-from tasks.simulation.variants import Alleles, simulate_alleles
+from tasks.simulation.variants import simulate_alleles
+from tasks.training.ancestry import POOL_FACTOR, draw_by_ancestry
 from tasks.windows import CENTRE, UNKNOWN_TOKEN, WINDOW_BP
 
 _STRETCH_BP = 100_000
@@ -33,10 +34,6 @@ _MOST_OVERCONFIDENT, _MOST_CONTAMINATED = 0.12, 0.08
 """Every second individual has few variants, a genome full of paralogues and a poor run: false candidates then outnumber
 true ones, and the caller learns what they look like. The others are as the simulator makes them by default, so that the
 share of true alleles among those that look well is a usual one."""
-
-_MOST_CLUSTERED = 5.0
-_BLOCK_BP = 4000
-"""Blocks of common ancestry, and how many times the mean the densest one varies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,8 @@ def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) 
         **{name: _log_uniform(rng, bounds) for name, bounds in shares.items()},
     )
     heterozygosity = _log_uniform(rng, _HARD_HETEROZYGOSITY if is_hard else _HETEROZYGOSITY)
-    alleles = simulate_alleles(rng, genome, heterozygosity=_MOST_CLUSTERED * heterozygosity)
-    alleles = cluster_alleles(rng, alleles)
+    alleles = simulate_alleles(rng, genome, heterozygosity=POOL_FACTOR * heterozygosity)
+    carried = draw_by_ancestry(rng, alleles, heterozygosity, genome.num_bases)
     fasta = scratch / "genome.fa"
     write_fasta(fasta, genome)
     library = draw_library(rng)
@@ -106,7 +103,9 @@ def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) 
             overconfident_share=float(rng.uniform(0, _MOST_OVERCONFIDENT)),
             contamination_share=float(rng.uniform(0, _MOST_CONTAMINATED)),
         )
-    files = simulate_individual(scratch, "individual", genome, alleles, rng, library, placer=Placer(fasta, genome))
+    files = simulate_individual(
+        scratch, "individual", genome, alleles, rng, library, carried=carried, placer=Placer(fasta, genome)
+    )
     assert files.bam is not None, "a placer was given"
     truth = _read_truth(files.truth)
     windows, pileups, evidences, copies = [], [], [], []
@@ -142,37 +141,6 @@ def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) 
 def is_hard_individual(individual: int) -> bool:
     """Whether an individual of the training set has an unusually misleading genome and run."""
     return individual % _HARD_EVERY == _HARD_EVERY - 1
-
-
-def cluster_alleles(rng: np.random.Generator, alleles: Alleles) -> Alleles:
-    """Keeps a share of a population's sites that varies along the genome as the age of its haplotypes does.
-
-    Two haplotypes' common ancestor is exponentially long ago, and lives on in blocks of some kilobases: variants lie in
-    crowds where it is old, and are few where it is young. Spread evenly, a crowd would always look like a paralogue.
-
-    Args:
-        rng: Source of all randomness.
-        alleles: The population's alleles.
-
-    Returns:
-        About one of `_MOST_CLUSTERED` sites, whole.
-
-    Source: Li and Durbin 2011, Nature 475:493 (heterozygosity along one genome).
-    """
-    block = (alleles.contig.astype(np.int64) << 40) + alleles.start // _BLOCK_BP
-    blocks, member = np.unique(block, return_inverse=True)
-    age = np.minimum(rng.exponential(1.0, len(blocks)), _MOST_CLUSTERED)
-    first = np.searchsorted(alleles.site, np.arange(int(alleles.site[-1]) + 1))
-    is_kept = rng.random(len(first)) < age[member[first]] / _MOST_CLUSTERED
-    rows = np.flatnonzero(is_kept[alleles.site])
-    return Alleles(
-        alleles.contig[rows],
-        alleles.start[rows],
-        [alleles.ref[row] for row in rows],
-        [alleles.alt[row] for row in rows],
-        alleles.site[rows],
-        alleles.frequency[rows],
-    )
 
 
 def load_examples(paths: list[Path]) -> CallExamples:

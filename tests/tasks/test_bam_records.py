@@ -29,7 +29,9 @@ def records(folder: Path, reads: list[Read], start: int = 0, end: int = LENGTH_B
     reference = write_reference(folder, {"chr1": GENOME})
     bam = write_bam(folder / "sample.bam", {"chr1": LENGTH_BP}, reads)
     with open_alignment(bam, None, reference.fasta_path) as alignment:
-        return read_records(alignment, 0, start, end, counted=(start, end), contig_length_bp=LENGTH_BP)
+        return read_records(
+            alignment, 0, start, end, wide=(start, end), counted=(start, end), contig_length_bp=LENGTH_BP
+        )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_a_record_is_counted_where_it_starts(tmp_path: Path) -> None:
     bam = write_bam(tmp_path / "sample.bam", {"chr1": LENGTH_BP}, reads)
     with open_alignment(bam, None, reference.fasta_path) as alignment:
         left, right = (
-            read_records(alignment, 0, 0, LENGTH_BP, counted=counted, contig_length_bp=LENGTH_BP)
+            read_records(alignment, 0, 0, LENGTH_BP, wide=(0, LENGTH_BP), counted=counted, contig_length_bp=LENGTH_BP)
             for counted in ((0, TILE_BP), (TILE_BP, LENGTH_BP))
         )
     assert (left.counts["usable"], right.counts["usable"]) == (2, 2)

@@ -13,8 +13,8 @@ from tasks.calling.evidence import NAMES
 from tasks.calling.pileup import CHANNELS, WIDTH_BP
 from tasks.simulation.genome import simulate_genome
 from tasks.simulation.variants import simulate_alleles
+from tasks.training.ancestry import POOL_FACTOR, draw_by_ancestry
 from tasks.training.caller_examples import (
-    cluster_alleles,
     is_hard_individual,
     load_examples,
     select_individuals,
@@ -77,16 +77,21 @@ def test_an_individuals_examples_are_decided_by_seed_and_number(files: list[Path
     assert load_examples([files[1]]).evidence.tobytes() != one.evidence.tobytes()
 
 
-def test_variants_lie_in_crowds_and_sites_stay_whole() -> None:
+def test_variants_lie_in_crowds_that_haplotypes_carry_whole() -> None:
     rng = np.random.default_rng(4)
-    genome = simulate_genome(rng, [400_000])
-    alleles = simulate_alleles(rng, genome, heterozygosity=5e-3)
-    kept = cluster_alleles(rng, alleles)
-    assert 0.14 < len(kept) / len(alleles) < 0.26
-    counts = np.bincount(kept.start // 4000)
-    assert counts.var() > 5 * counts.mean()
-    sizes, kept_sizes = np.bincount(alleles.site), np.bincount(kept.site, minlength=int(alleles.site[-1]) + 1)
-    assert set(np.unique(kept_sizes - sizes * (kept_sizes > 0)).tolist()) == {0}
+    genome = simulate_genome(rng, [1_000_000])
+    alleles = simulate_alleles(rng, genome, heterozygosity=POOL_FACTOR * 2e-3)
+    carried = draw_by_ancestry(rng, alleles, 2e-3, genome.num_bases)
+    copies = carried.sum(axis=1)
+    assert (copies == 1).sum() / genome.num_bases == pytest.approx(2e-3, rel=0.25)
+    assert 1.4 < (copies == 1).sum() / (copies == 2).sum() < 3
+    counts = np.bincount(alleles.start[copies > 0] // 1500)
+    assert counts.var() > 2 * counts.mean()
+    het = np.flatnonzero(copies == 1)
+    is_near = np.diff(alleles.start[het]) < 200
+    assert (carried[het[1:], 0] == carried[het[:-1], 0])[is_near].mean() > 0.75
+    for haplotype in range(2):
+        assert np.bincount(alleles.site[carried[:, haplotype]]).max() == 1
 
 
 def test_examples_carry_their_labels(files: list[Path]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.calling.evidence import MAX_DEPTH, NAMES
 from tasks.calling.pileup import CHANNELS, FLANK_BP
-from tests.tasks.alignment_files import Read
+from tests.tasks.alignment_files import Read, random_bases
 from tests.tasks.test_candidates import CENTRE, FLANK, alleles, read_with, rows_of
 
 GENOME = FLANK + "A" + FLANK
@@ -138,3 +138,28 @@ def test_depth_beyond_the_deepest_training_data_adds_nothing(tmp_path: Path) -> 
     evidence = rows_of(tmp_path, GENOME, reads).evidence[0]
     assert evidence[column("log_depth")] == evidence[column("log_alternate")] == np.float32(np.log1p(MAX_DEPTH) / 4)
     assert evidence[column("alternate_fraction")] == 0.5
+
+
+def test_the_wide_depth_tells_a_doubled_place(tmp_path: Path) -> None:
+    genome = random_bases(7, 40_000)
+    spread = [Read(start, "100M", genome[start : start + 100]) for start in range(0, 39_900, 10)]
+    again = [Read(start, "100M", genome[start : start + 100]) for start in range(19_000, 21_400, 10)]
+    shown = [read_with(genome, 20_200, genome[20_200], "ACGT"["CGTA".index(genome[20_200])]) for _ in range(3)]
+    plain = rows_of(tmp_path, genome, spread + shown).evidence[0]
+    doubled = rows_of(tmp_path, genome, spread + again + shown).evidence[0]
+    assert plain[column("wide_depth_ratio")] == pytest.approx(0.5, abs=0.05)
+    assert doubled[column("wide_depth_ratio")] == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_usual_depth_of_captured_targets_is_that_of_the_targets(tmp_path: Path) -> None:
+    genome = random_bases(7, 40_000)
+    targets = [
+        Read(start + shift, "100M", genome[start + shift : start + shift + 100])
+        for start in range(2_048, 38_000, 4_096)
+        for shift in range(0, 400, 5)
+    ]
+    strays = [Read(start, "100M", genome[start : start + 100]) for start in range(0, 39_900, 400)]
+    at = 2_048 + 4_096 * 4 + 200
+    shown = [read_with(genome, at, genome[at], "ACGT"["CGTA".index(genome[at])]) for _ in range(3)]
+    rows = rows_of(tmp_path, genome, targets + strays + shown)
+    assert rows.evidence[0][column("wide_depth_ratio")] < 0.6
