@@ -57,4 +57,4 @@ def _records_of(content: bytes) -> npt.NDArray[np.uint8]:
     at += 4
     for _ in range(num_contigs):
         at += 8 + int.from_bytes(data[at : at + 4], "little")
-    return np.frombuffer(data[at:], np.uint8)
+    return np.frombuffer(bytearray(memoryview(data)[at:]), np.uint8)

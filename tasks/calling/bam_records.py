@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tasks.calling.bam_stream import raw_chunks
+from tasks.calling.bam_stream import fetch_chunks
 
 MIN_MAPPING_QUALITY = 10
 """A read mapped with less says nothing about an allele; only how many there are is used."""
@@ -117,7 +117,7 @@ def read_records(
     pieces: list[_Block] = []
     carry: _Block | None = None
     num_thinned = 0
-    for data in raw_chunks(alignment, tid, wide[0], min(wide[1], contig_length_bp)):
+    for data in fetch_chunks(alignment, tid, wide[0], min(wide[1], contig_length_bp)):
         offset, length, position, span, reason, name_hash = _scan(
             data, contig_length_bp, MIN_MAPPING_QUALITY, MAX_SPAN_BP
         )

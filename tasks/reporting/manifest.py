@@ -25,7 +25,7 @@ FORMAT = 1
 STAGES = ("intake", "calls", "alleles", "output")
 _COUNTS = ("records_in", "records_out", "rejected", "alleles", "scored")
 _SOFTWARE = (
-    "cohortflow", "dask", "distributed", "dnaio", "mappy", "numba", "numpy", "onnxruntime", "prefect", "pyarrow",
+    "cohortflow", "dask", "distributed", "isal", "mappy", "numba", "numpy", "onnxruntime", "prefect", "pyarrow",
     "pydantic", "pysam", "redis", "torch", "tritonclient",
 )  # fmt: skip
 # An absolute path in a message: what identifies a file in a report is its name.
