@@ -105,10 +105,7 @@ def unpack_reads(records: RawRecords, reference: LocalReference) -> AlignedReads
     _unpack(
         records.data,
         records.offset,
-        reference.tokens,
-        reference.start,
         reads.start,
-        reads.end,
         reads.flag,
         reads.mapping_quality,
         reads.cigar,
@@ -116,13 +113,29 @@ def unpack_reads(records: RawRecords, reference: LocalReference) -> AlignedReads
         reads.tokens,
         reads.quality,
         base_offset,
+    )
+    describe(reads, reference)
+    _pair(np.lexsort((np.arange(num_reads), records.name_hash)), records.name_hash, reads.flag, reads.mate)
+    return reads
+
+
+def describe(reads: AlignedReads, reference: LocalReference) -> None:
+    """Fills `end`, `query_start`, `query_end`, `num_differences` and `num_indels` from the rest, and spells out `=`."""
+    _describe(
+        reads.start,
+        reads.cigar,
+        reads.cigar_offset,
+        reads.tokens,
+        reads.quality,
+        reads.base_offset,
+        reference.tokens,
+        reference.start,
+        reads.end,
         reads.query_start,
         reads.query_end,
         reads.num_differences,
         reads.num_indels,
     )
-    _pair(np.lexsort((np.arange(num_reads), records.name_hash)), records.name_hash, reads.flag, reads.mate)
-    return reads
 
 
 @njit(cache=True, nogil=True)
@@ -146,10 +159,7 @@ def _measure(data, offset):  # type: ignore[no-untyped-def]
 def _unpack(  # type: ignore[no-untyped-def]
     data,
     offset,
-    reference,
-    reference_start,
     start,
-    end,
     flag,
     mapping_quality,
     cigar,
@@ -157,10 +167,6 @@ def _unpack(  # type: ignore[no-untyped-def]
     tokens,
     quality,
     base_offset,
-    query_start,
-    query_end,
-    num_differences,
-    num_indels,
 ):
     for i in range(offset.size):
         at = offset[i]
@@ -192,6 +198,26 @@ def _unpack(  # type: ignore[no-untyped-def]
         for k in range(num_bases):
             value = np.int64(data[cursor + k])
             quality[first + k] = MISSING_QUALITY if value == 255 else min(value, MAX_QUALITY)
+
+
+@njit(cache=True, nogil=True)
+def _describe(  # type: ignore[no-untyped-def]
+    start,
+    cigar,
+    cigar_offset,
+    tokens,
+    quality,
+    base_offset,
+    reference,
+    reference_start,
+    end,
+    query_start,
+    query_end,
+    num_differences,
+    num_indels,
+):
+    for i in range(start.size):
+        first = base_offset[i]
         query = np.int64(0)
         position = start[i]
         seen = False

@@ -28,6 +28,7 @@ from tasks.calling.evidence import (
 from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
 from tasks.calling.observations import ALTERNATE, observe
 from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
+from tasks.calling.realigning import realign
 
 _BLOCK_CANDIDATES = 512
 _BASES = "ACGT"
@@ -100,6 +101,7 @@ def collect_rows(
     )
     reads = unpack_reads(records, reference)
     depth = count_depth(reads, load_start, load_end)
+    reads = realign(reads, reference, depth, load_start)
     candidates = find_candidates(reads, reference, first, last, depth, load_start)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for block_start in range(0, len(candidates), _BLOCK_CANDIDATES):

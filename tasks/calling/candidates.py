@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from tasks.calling.aligned_reads import MIN_BASE_QUALITY, AlignedReads, LocalReference
-from tasks.calling.indels import INSERTION, find_indels, find_tract_ends
+from tasks.calling.indels import SNV, collect_indels, find_tract_ends
 
 MIN_ALTERNATE_READS = 2
 MIN_ALTERNATE_FRACTION = 0.1
@@ -28,7 +28,7 @@ class Candidates:
         start: int64 [n].
         kind: uint8 [n], `SNV`, `INSERTION` or `DELETION`.
         length_bp: int32 [n], inserted or deleted bases; 0 for an SNV.
-        code: uint64 [n], an SNV's alternate token, an insertion's bases packed (or hashed when longer than 31).
+        code: uint64 [n], an SNV's alternate token, or as in `Indels`.
         reference_token: uint8 [n], the reference's base at the start.
         tract_end: int64 [n], past the last position where the same change could be written; start + 1 for an SNV.
         event_offset: int64 [n + 1], each candidate's events in `event_read`.
@@ -86,40 +86,18 @@ def find_candidates(
         reference.tokens, reference.start, start, end,
     )  # fmt: skip
     place, token = np.nonzero((counts >= MIN_ALTERNATE_READS) & (counts * _FIVE_PERCENT >= local_depth[:, None]))
-    events = find_indels(
-        reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
-        reference.tokens, reference.start, start, end,
-    )  # fmt: skip
-    event_start, event_kind, event_length, event_code, event_read, event_query, event_shift = events
-    order = np.lexsort((event_read, event_code, event_length, event_kind, event_start))
-    keys = np.stack((event_start, event_kind, event_length, event_code.view(np.int64)))[:, order]
-    is_first = np.ones(order.size, np.bool_)
-    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    first = np.flatnonzero(is_first)
-    size = np.diff(np.append(first, order.size))
-    enough = size >= MIN_ALTERNATE_READS
-    if first.size:
-        enough &= size * _FIVE_PERCENT >= local_depth[event_start[order[first]] - start]
-    first, size = first[enough], size[enough]
-    example = order[first]
+    indels = collect_indels(reads, reference, start, end, local_depth, MIN_ALTERNATE_READS, _FIVE_PERCENT)
     num_snvs = place.size
-    all_start = np.concatenate((place + start, event_start[example]))
-    all_kind = np.concatenate((np.zeros(num_snvs, np.uint8), event_kind[example].astype(np.uint8)))
-    all_length = np.concatenate((np.zeros(num_snvs, np.int32), event_length[example].astype(np.int32)))
-    all_code = np.concatenate((token.astype(np.uint64), event_code[example]))
-    all_example = np.concatenate((np.full(num_snvs, -1, np.int64), example))
-    all_size = np.concatenate((np.zeros(num_snvs, np.int64), size))
-    all_first = np.concatenate((np.zeros(num_snvs, np.int64), first))
+    all_start = np.concatenate((place + start, indels.start))
+    all_kind = np.concatenate((np.full(num_snvs, SNV, np.uint8), indels.kind))
+    all_length = np.concatenate((np.zeros(num_snvs, np.int32), indels.length_bp))
+    all_code = np.concatenate((token.astype(np.uint64), indels.code))
     rank = np.lexsort((all_code, all_length, all_kind, all_start))
-    size = all_size[rank]
+    # SNVs have no events: those of the indels stay in the indels' own order.
+    size = np.concatenate((np.zeros(num_snvs, np.int64), indels.num_events))[rank]
     event_offset = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
-    members = np.repeat(all_first[rank] - event_offset[:-1], size) + np.arange(event_offset[-1])
-    inserted = tuple(
-        _inserted(reads, int(event_read[e]), int(event_query[e]), int(event_length[e]), int(event_shift[e]))
-        if e >= 0 and event_kind[e] == INSERTION
-        else b""
-        for e in all_example[rank]
-    )
+    all_inserted = (b"",) * num_snvs + indels.inserted
+    inserted = tuple(all_inserted[row] for row in rank)
     tract_end = find_tract_ends(
         all_start[rank], all_kind[rank], all_length[rank],
         np.frombuffer(b"".join(inserted) + b"\0", np.uint8).copy(),
@@ -134,15 +112,9 @@ def find_candidates(
         reference_token=reference.tokens[all_start[rank] - reference.start],
         tract_end=tract_end,
         event_offset=event_offset,
-        event_read=event_read[order[members]],
+        event_read=indels.event_read,
         inserted=inserted,
     )
-
-
-def _inserted(reads: AlignedReads, read: int, query: int, length: int, shift: int) -> bytes:
-    """Tokens of an insertion after it was moved `shift` bases to the left: each step turns them by one."""
-    at = reads.base_offset[read] + query
-    return np.roll(reads.tokens[at : at + length], shift % length).tobytes()
 
 
 @njit(cache=True, nogil=True)

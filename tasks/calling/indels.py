@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
-from tasks.calling.aligned_reads import MIN_BASE_QUALITY
+from tasks.calling.aligned_reads import MIN_BASE_QUALITY, AlignedReads, LocalReference
 
 MAX_SHIFT_BP = 1000
 """An insertion or deletion moves at most so far: what a shard must load stays bounded."""
@@ -15,6 +17,87 @@ SNV, INSERTION, DELETION = 0, 1, 2
 
 MAX_PACKED_BASES = 31
 """Longest insertion whose bases fit its code, two bits each; a longer one's are hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indels:
+    """Distinct insertions and deletions, trimmed and left-aligned, in order of (start, kind, length, bases).
+
+    Attributes:
+        start: int64 [n], the base before the change.
+        kind: uint8 [n], `INSERTION` or `DELETION`.
+        length_bp: int32 [n], inserted or deleted bases.
+        code: uint64 [n], an insertion's bases packed (or hashed when longer than 31), 0 for a deletion.
+        event_offset: int64 [n + 1], each one's events in `event_read`.
+        event_read: int32 [num_events], reads that show it, ascending.
+        inserted: One bytes object of tokens each, empty for deletions.
+    """
+
+    start: np.ndarray
+    kind: np.ndarray
+    length_bp: np.ndarray
+    code: np.ndarray
+    event_offset: np.ndarray
+    event_read: np.ndarray
+    inserted: tuple[bytes, ...]
+
+    @property
+    def num_events(self) -> np.ndarray:
+        """How often reads show each: int64 [n]."""
+        size: np.ndarray = np.diff(self.event_offset)
+        return size
+
+
+def collect_indels(
+    reads: AlignedReads, reference: LocalReference, start: int, end: int, depth: np.ndarray, least: int, one_in: int
+) -> Indels:
+    """Collects the insertions and deletions that start in ``[start, end)`` and that enough reads show.
+
+    Args:
+        reads: The aligned reads.
+        reference: Covers the reads and `MAX_SHIFT_BP` before them.
+        start: First position, 0-based.
+        end: Past the last position.
+        depth: int32 [end - start], reads over each position.
+        least: Fewest events.
+        one_in: Fewest events by depth: one in so many reads.
+    """
+    events = find_indels(
+        reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
+        reference.tokens, reference.start, start, end,
+    )  # fmt: skip
+    event_start, event_kind, event_length, event_code, event_read, event_query, event_shift = events
+    order = np.lexsort((event_read, event_code, event_length, event_kind, event_start))
+    keys = np.stack((event_start, event_kind, event_length, event_code.view(np.int64)))[:, order]
+    is_first = np.ones(order.size, np.bool_)
+    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    first = np.flatnonzero(is_first)
+    size = np.diff(np.append(first, order.size))
+    enough = (size >= least) & (size * one_in >= depth[event_start[order[first]] - start])
+    first, size = first[enough], size[enough]
+    example = order[first]
+    event_offset = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
+    members = np.repeat(first - event_offset[:-1], size) + np.arange(event_offset[-1])
+    return Indels(
+        start=event_start[example],
+        kind=event_kind[example].astype(np.uint8),
+        length_bp=event_length[example].astype(np.int32),
+        code=event_code[example],
+        event_offset=event_offset,
+        event_read=event_read[order[members]],
+        inserted=tuple(
+            _inserted(reads, int(event_read[e]), int(event_query[e]), int(event_length[e]), int(event_shift[e]))
+            if event_kind[e] == INSERTION
+            else b""
+            for e in example
+        ),
+    )
+
+
+def _inserted(reads: AlignedReads, read: int, query: int, length: int, shift: int) -> bytes:
+    """Tokens of an insertion after it was moved `shift` bases to the left: each step turns them by one."""
+    at = reads.base_offset[read] + query
+    return np.roll(reads.tokens[at : at + length], shift % length).tobytes()
 
 
 @njit(cache=True, nogil=True)
