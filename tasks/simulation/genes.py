@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ def plant_genes(rng: np.random.Generator, genome: Genome) -> tuple[Genome, tuple
                 name = f"GENE{len(transcripts) + 1}"
                 transcripts.append(layout.transcript(name, contig, position, reverse))
             position = end + int(rng.exponential(_BP_PER_GENE - 5000)) + 200
-    return Genome(genome.names, tuple(contigs), genome.soft_masked, genome.unassembled), tuple(transcripts)
+    return replace(genome, tokens=tuple(contigs)), tuple(transcripts)
 
 
 def bed_lines(genome: Genome, transcripts: Sequence[Transcript]) -> str:

@@ -18,6 +18,9 @@ _CPG_LOST = 0.75
 _HOMOPOLYMERS_PER_BP, _MICROSATELLITES_PER_BP = 1 / 900, 1 / 2200
 _ALU_SHARE, _LINE_SHARE = 0.08, 0.10
 _ALU_BP, _LINE_BP = 290, 6000
+_SUBFAMILIES, _SUBFAMILY_DIVERGENCE = 4, (0.03, 0.10)
+_COPY_DIVERGENCE = (0.01, 0.2)
+"""Copies of a transposon differ from their subfamily by age. Source: Smit 1999, Curr. Opin. Genet. Dev. 9:657."""
 _UNITS = ("AC", "AC", "AT", "AG", "AAT", "AAC", "AAAT", "AAAG", "GATA", "AAAAT")
 
 
@@ -31,12 +34,14 @@ class Genome:
         soft_masked: One bool [length_bp] array per contig: interspersed repeats, written in lower case.
         unassembled: uint8 sequences that every individual carries and the reference lacks: diverged copies of
             reference segments, whose reads are placed on the copy that is there.
+        elements: uint8 sequences of the transposons whose copies the genome is strewn with.
     """
 
     names: tuple[str, ...]
     tokens: tuple[Tokens, ...]
     soft_masked: tuple[npt.NDArray[np.bool_], ...]
     unassembled: tuple[Tokens, ...]
+    elements: tuple[Tokens, ...]
 
     @property
     def num_bases(self) -> int:
@@ -62,19 +67,19 @@ def simulate_genome(
         duplicated_share: Share of the genome that is a copy of another part of it.
         unassembled_share: Summed length of the copies the reference lacks, as a share of the genome.
     """
-    alu, line = _background(rng, _ALU_BP), _background(rng, _LINE_BP)
+    alus, lines = (_subfamilies(rng, length_bp) for length_bp in (_ALU_BP, _LINE_BP))
     contigs = [_background(rng, length_bp) for length_bp in lengths_bp]
     masks = [np.zeros(length_bp, np.bool_) for length_bp in lengths_bp]
     for tokens, mask in zip(contigs, masks, strict=True):
-        _plant_family(rng, tokens, mask, line, share=_LINE_SHARE, whole=False)
-        _plant_family(rng, tokens, mask, alu, share=_ALU_SHARE, whole=True)
+        _plant_family(rng, tokens, mask, lines, share=_LINE_SHARE, whole=False)
+        _plant_family(rng, tokens, mask, alus, share=_ALU_SHARE, whole=True)
         _plant_tandem_repeats(rng, tokens)
-    _plant_duplications(rng, contigs, duplicated_share)
-    unassembled = _copies(rng, contigs, unassembled_share)
+    duplicated = _plant_duplications(rng, contigs, duplicated_share)
+    unassembled = _copies(rng, contigs, unassembled_share, duplicated)
     for tokens in contigs:
         _plant_gaps(rng, tokens)
     names = tuple(f"chr{number}" for number in range(1, len(contigs) + 1))
-    return Genome(names, tuple(contigs), tuple(masks), tuple(unassembled))
+    return Genome(names, tuple(contigs), tuple(masks), tuple(unassembled), (*alus, *lines))
 
 
 def decode(tokens: Tokens) -> str:
@@ -118,23 +123,33 @@ def _background(rng: np.random.Generator, length_bp: int) -> Tokens:
     return tokens
 
 
+def copy_element(rng: np.random.Generator, element: Tokens, length_bp: int, divergence: float) -> Tokens:
+    """A copy of a transposon's last `length_bp` bases with an A tail, on a random strand."""
+    tail = np.zeros(rng.geometric(1 / 14), np.uint8)
+    copy = np.concatenate([mutate(rng, element[-length_bp:], divergence), tail])
+    return copy if rng.random() < 0.5 else reverse_complement(copy)
+
+
+def _subfamilies(rng: np.random.Generator, length_bp: int) -> list[Tokens]:
+    master = _background(rng, length_bp)
+    return [mutate(rng, master, rng.uniform(*_SUBFAMILY_DIVERGENCE)) for _ in range(_SUBFAMILIES)]
+
+
 def _plant_family(
     rng: np.random.Generator,
     tokens: Tokens,
     mask: npt.NDArray[np.bool_],
-    consensus: Tokens,
+    family: list[Tokens],
     *,
     share: float,
     whole: bool,
 ) -> None:
-    """Pastes diverged copies of a transposon (5' truncated unless `whole`, with an A tail) over `share` of a contig."""
+    """Pastes diverged copies of a transposon (5' truncated unless `whole`) over `share` of a contig."""
     left = int(share * len(tokens))
     while left > 0:
-        length_bp = len(consensus) if whole else min(len(consensus), 200 + int(rng.exponential(900)))
-        copy = mutate(rng, consensus[-length_bp:], rng.uniform(0.03, 0.2))
-        copy = np.concatenate([copy, np.zeros(rng.geometric(1 / 14), np.uint8)])
-        if rng.random() < 0.5:
-            copy = reverse_complement(copy)
+        element = family[rng.integers(len(family))]
+        length_bp = len(element) if whole else min(len(element), 200 + int(rng.exponential(900)))
+        copy = copy_element(rng, element, length_bp, float(np.exp(rng.uniform(*np.log(_COPY_DIVERGENCE)))))
         start = int(rng.integers(0, len(tokens)))
         end = min(len(tokens), start + len(copy))
         tokens[start:end] = copy[: end - start]
@@ -155,28 +170,48 @@ def _plant_tandem_repeats(rng: np.random.Generator, tokens: Tokens) -> None:
         _paste(rng, tokens, tract if rng.random() < 0.5 else reverse_complement(tract))
 
 
-def _paste(rng: np.random.Generator, tokens: Tokens, piece: Tokens) -> None:
+def _paste(rng: np.random.Generator, tokens: Tokens, piece: Tokens) -> int:
     start = int(rng.integers(0, len(tokens) - len(piece)))
     tokens[start : start + len(piece)] = piece
+    return start
 
 
-def _copies(rng: np.random.Generator, contigs: list[Tokens], share: float) -> list[Tokens]:
-    """Diverged copies of random segments until their lengths sum to `share` of the contigs."""
+def _copies(
+    rng: np.random.Generator, contigs: list[Tokens], share: float, duplicated: list[tuple[int, int, int]]
+) -> list[Tokens]:
+    """Diverged copies of segments until their lengths sum to `share` of the contigs.
+
+    Every second one is a copy of a place in `duplicated` (contig, start, end) when there is any: its reads then fit
+    two places nearly as well.
+    """
     left = int(share * sum(map(len, contigs)))
     copies = []
     while left > 0:
-        source = contigs[rng.integers(len(contigs))]
-        length_bp = int(min(np.exp(rng.uniform(np.log(1000), np.log(20_000))), len(source) // 4, left + 1000))
-        start = int(rng.integers(0, len(source) - length_bp))
-        copy = mutate(rng, source[start : start + length_bp], np.exp(rng.uniform(np.log(0.002), np.log(0.05))))
+        length_bp = int(min(np.exp(rng.uniform(np.log(1000), np.log(20_000))), left + 1000))
+        if duplicated and rng.random() < 0.5:
+            contig, start, end = duplicated[rng.integers(len(duplicated))]
+            end = min(end, start + length_bp)
+        else:
+            contig = int(rng.integers(len(contigs)))
+            length_bp = min(length_bp, len(contigs[contig]) // 4)
+            start = int(rng.integers(0, len(contigs[contig]) - length_bp))
+            end = start + length_bp
+        divergence = float(np.exp(rng.uniform(np.log(0.002), np.log(0.05))))
+        copy = mutate(rng, contigs[contig][start:end], divergence)
         copies.append(copy if rng.random() < 0.5 else reverse_complement(copy))
         left -= len(copy)
     return copies
 
 
-def _plant_duplications(rng: np.random.Generator, contigs: list[Tokens], share: float) -> None:
-    for copy in _copies(rng, contigs, share):
-        _paste(rng, contigs[rng.integers(len(contigs))], copy[: min(map(len, contigs)) // 2])
+def _plant_duplications(rng: np.random.Generator, contigs: list[Tokens], share: float) -> list[tuple[int, int, int]]:
+    """Pastes copies over other places; returns contig, start and end of each."""
+    places = []
+    for copy in _copies(rng, contigs, share, []):
+        contig = int(rng.integers(len(contigs)))
+        piece = copy[: min(map(len, contigs)) // 2]
+        start = _paste(rng, contigs[contig], piece)
+        places.append((contig, start, start + len(piece)))
+    return places
 
 
 def _plant_gaps(rng: np.random.Generator, tokens: Tokens) -> None:

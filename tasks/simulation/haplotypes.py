@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.simulation.genome import UNKNOWN, Genome, Tokens, encode
+from tasks.simulation.structure import NO_STRUCTURE, Change, Structure
 from tasks.simulation.variants import Alleles
 
 
@@ -24,26 +25,32 @@ class Molecules:
     bounds: npt.NDArray[np.int64]
 
 
-def build_haplotypes(genome: Genome, alleles: Alleles, carried: npt.NDArray[np.bool_]) -> tuple[Molecules, Molecules]:
-    """Writes an individual's alleles into the reference.
+def build_haplotypes(
+    genome: Genome, alleles: Alleles, carried: npt.NDArray[np.bool_], structure: Structure = NO_STRUCTURE
+) -> tuple[Molecules, Molecules]:
+    """Writes an individual's alleles and large changes into the reference.
 
     Args:
         genome: The reference. Its unassembled sequences become part of both haplotypes.
         alleles: The population's alleles, in reference order.
         carried: bool [num_alleles, 2], which of them each haplotype carries.
+        structure: Large changes of both haplotypes; no carried allele touches one of its haplotype.
     """
-    first, second = (_build(genome, alleles, np.flatnonzero(carried[:, haplotype])) for haplotype in range(2))
+    first, second = (_build(genome, alleles, np.flatnonzero(carried[:, h]), structure[h]) for h in range(2))
     return first, second
 
 
-def _build(genome: Genome, alleles: Alleles, rows: npt.NDArray[np.int64]) -> Molecules:
+def _build(genome: Genome, alleles: Alleles, rows: npt.NDArray[np.int64], structure: tuple[Change, ...]) -> Molecules:
     sequences = []
     for index, reference in enumerate(genome.tokens):
-        pieces, position = [], 0
+        changes = [(change.start, change.end, change.tokens) for change in structure if change.contig == index]
         for row in rows[alleles.contig[rows] == index]:
             start = int(alleles.start[row])
-            pieces += [reference[position:start], encode(alleles.alt[row])]
-            position = start + len(alleles.ref[row])
+            changes.append((start, start + len(alleles.ref[row]), encode(alleles.alt[row])))
+        pieces, position = [], 0
+        for start, end, tokens in sorted(changes, key=lambda change: change[:2]):
+            pieces += [reference[position:start], tokens]
+            position = end
         sequences.append(np.concatenate([*pieces, reference[position:]]))
     sequences += genome.unassembled
     bounds = np.cumsum([0, *(len(sequence) for sequence in sequences)])

@@ -17,6 +17,7 @@ from tasks.simulation.haplotypes import Molecules, build_haplotypes
 from tasks.simulation.library import Library
 from tasks.simulation.placing import Placer, sort_alignments
 from tasks.simulation.reads import Pairs, Sequencer
+from tasks.simulation.structure import NO_STRUCTURE, Structure, draw_structure
 from tasks.simulation.texts import FastqWriter, write_vcf
 from tasks.simulation.variants import Alleles, atomise
 
@@ -41,6 +42,7 @@ def simulate_individual(
     library: Library,
     *,
     carried: npt.NDArray[np.bool_] | None = None,
+    structure_per_bp: float = 0.0,
     placer: Placer | None = None,
     fastq: bool = False,
 ) -> Individual:
@@ -54,6 +56,7 @@ def simulate_individual(
         rng: Source of all randomness.
         library: How it is sequenced.
         carried: bool [num_alleles, 2], its haplotypes; drawn from the population when None.
+        structure_per_bp: Large deletions and insertions a base, which the truth does not hold.
         placer: Aligns the reads; no BAM when None.
         fastq: Whether to write the reads as FASTQ.
 
@@ -64,6 +67,7 @@ def simulate_individual(
     make_folder(folder)
     if carried is None:
         carried = alleles.draw(rng)
+    structure, carried = draw_structure(rng, genome, alleles, carried, structure_per_bp)
     truth = folder / f"{name}.truth.vcf.gz"
     primitive, primitive_carried = atomise(alleles, carried)
     write_vcf(truth, genome, primitive, [name], primitive_carried[:, None])
@@ -74,16 +78,21 @@ def simulate_individual(
         folder / f"{name}.bam" if placer else None,
         (folder / f"{name}_R1.fastq.gz", folder / f"{name}_R2.fastq.gz") if fastq else None,
     )
-    batches = sequence_individual(genome, alleles, carried, rng, library)
+    batches = sequence_individual(genome, alleles, carried, rng, library, structure)
     _write_reads(individual, name, batches, placer)
     return individual
 
 
 def sequence_individual(
-    genome: Genome, alleles: Alleles, carried: npt.NDArray[np.bool_], rng: np.random.Generator, library: Library
+    genome: Genome,
+    alleles: Alleles,
+    carried: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+    library: Library,
+    structure: Structure = NO_STRUCTURE,
 ) -> Iterator[Pairs]:
     """Yields the read pairs of an individual, at most 20,000 at once, haplotype after haplotype."""
-    sources = list(build_haplotypes(genome, alleles, carried))
+    sources = list(build_haplotypes(genome, alleles, carried, structure))
     weights = [1 - library.contamination_share] * 2
     if library.contamination_share > 0:
         sources += build_haplotypes(genome, alleles, alleles.draw(rng))

@@ -29,11 +29,12 @@ _HARD_EVERY = 2
 _HARD_HETEROZYGOSITY = (1.5e-4, 5e-4)
 _DUPLICATED_SHARE = (0.03, 0.25)
 _UNASSEMBLED_SHARE = (0.02, 0.15)
+_STRUCTURE_PER_BP, _HARD_STRUCTURE_PER_BP = (1e-5, 3e-5), (3e-5, 1.5e-4)
 _SYSTEMATIC_SHARE = (5e-4, 6e-3)
 _MOST_OVERCONFIDENT, _MOST_CONTAMINATED = 0.12, 0.08
-"""Every second individual has few variants, a genome full of paralogues and a poor run: false candidates then outnumber
-true ones, and the caller learns what they look like. The others are as the simulator makes them by default, so that the
-share of true alleles among those that look well is a usual one."""
+"""Every second individual has few variants, a genome full of paralogues and breakpoints, and a poor run: false
+candidates then outnumber true ones, and the caller learns what they look like. The others are as the simulator makes
+them by default, so that the share of true alleles among those that look well is a usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,15 @@ def simulate_examples(folder: Path, seed: int, individual: int, genome_bp: int) 
             contamination_share=float(rng.uniform(0, _MOST_CONTAMINATED)),
         )
     files = simulate_individual(
-        scratch, "individual", genome, alleles, rng, library, carried=carried, placer=Placer(fasta, genome)
+        scratch,
+        "individual",
+        genome,
+        alleles,
+        rng,
+        library,
+        carried=carried,
+        structure_per_bp=_log_uniform(rng, _HARD_STRUCTURE_PER_BP if is_hard else _STRUCTURE_PER_BP),
+        placer=Placer(fasta, genome),
     )
     assert files.bam is not None, "a placer was given"
     truth = _read_truth(files.truth)

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.simulation.genome import Genome, decode, simulate_genome
 from tasks.simulation.haplotypes import build_haplotypes
+from tasks.simulation.structure import draw_structure
 from tasks.simulation.texts import write_vcf
 from tasks.simulation.variants import Alleles, atomise, simulate_alleles
 
@@ -88,6 +89,26 @@ def test_haplotypes_are_the_reference_with_the_alleles_put_in(genome: Genome, al
                 text = text[:start] + alleles.alt[row] + text[start + len(alleles.ref[row]) :]
             assert decode(molecules.tokens[molecules.bounds[contig] : molecules.bounds[contig + 1]]) == text
         assert len(molecules.bounds) == 1 + len(genome.tokens) + len(genome.unassembled)
+
+
+def test_large_changes_are_written_into_haplotypes_and_remove_the_alleles_that_they_touch(
+    genome: Genome, alleles: Alleles
+) -> None:
+    drawn = alleles.draw(np.random.default_rng(3))
+    structure, carried = draw_structure(np.random.default_rng(4), genome, alleles, drawn, 2e-4)
+    assert 0 < (drawn & ~carried).sum() < 0.3 * drawn.sum()
+    assert not (carried & ~drawn).any()
+    plain = build_haplotypes(genome, alleles, carried)
+    changed = build_haplotypes(genome, alleles, carried, structure)
+    for haplotype, changes in enumerate(structure):
+        assert {len(change.tokens) > 0 for change in changes} == {False, True}
+        growth = sum(len(change.tokens) - (change.end - change.start) for change in changes)
+        assert len(changed[haplotype].tokens) - len(plain[haplotype].tokens) == growth
+        for change in changes:
+            if len(change.tokens):
+                assert decode(change.tokens) in decode(changed[haplotype].tokens)
+    alone, _ = draw_structure(np.random.default_rng(4), genome, alleles, drawn, 0.0)
+    assert alone == ((), ())
 
 
 def test_atomising_gives_the_same_haplotypes(genome: Genome, alleles: Alleles) -> None:
