@@ -21,6 +21,9 @@ MAX_QUALITY = 60
 _NIBBLE_TOKEN = np.array([5, 0, 1, 4, 2, 4, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4], np.uint8)
 _SAME_AS_REFERENCE = 5
 
+_MATCH, _MISMATCH = 1, -4
+"""As bwa scores them. Source: Li 2013, arXiv:1303.3997."""
+
 
 @dataclass(frozen=True, slots=True)
 class AlignedReads:
@@ -136,6 +139,49 @@ def describe(reads: AlignedReads, reference: LocalReference) -> None:
         reads.num_differences,
         reads.num_indels,
     )
+
+
+def sort_reads(reads: AlignedReads, reference: LocalReference) -> AlignedReads:
+    """Orders reads by `start` after their alignments changed, and tells anew what follows from these."""
+    order = np.argsort(reads.start, kind="stable")
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    num_ops, num_bases = np.diff(reads.cigar_offset)[order], np.diff(reads.base_offset)[order]
+    op, base = _members(reads.cigar_offset[order], num_ops), _members(reads.base_offset[order], num_bases)
+    mate = reads.mate[order]
+    ordered = AlignedReads(
+        start=reads.start[order],
+        end=np.zeros_like(reads.end),
+        flag=reads.flag[order],
+        mapping_quality=reads.mapping_quality[order],
+        mate=np.where(mate >= 0, rank[mate], -1).astype(np.int32),
+        cigar=reads.cigar[op],
+        cigar_offset=np.concatenate((np.zeros(1, np.int64), np.cumsum(num_ops))),
+        tokens=reads.tokens[base],
+        quality=reads.quality[base],
+        base_offset=np.concatenate((np.zeros(1, np.int64), np.cumsum(num_bases))),
+        query_start=np.zeros_like(reads.query_start),
+        query_end=np.zeros_like(reads.query_end),
+        num_differences=np.zeros_like(reads.num_differences),
+        num_indels=np.zeros_like(reads.num_indels),
+    )
+    describe(ordered, reference)
+    return ordered
+
+
+def _members(first: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Indices of runs that begin at `first` and hold `size` elements each."""
+    end = np.cumsum(size)
+    members: np.ndarray = np.repeat(first - (end - size), size) + np.arange(end[-1] if end.size else 0)
+    return members
+
+
+@njit(cache=True, nogil=True)
+def agreement(token, base, quality):  # type: ignore[no-untyped-def]
+    """Score of one base laid on one reference base; unknown and poor ones say nothing."""
+    if token > 3 or base > 3 or quality < MIN_BASE_QUALITY:
+        return 0
+    return _MATCH if token == base else _MISMATCH
 
 
 @njit(cache=True, nogil=True)

@@ -28,7 +28,7 @@ from tasks.calling.evidence import (
 from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
 from tasks.calling.observations import ALTERNATE, observe
 from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
-from tasks.calling.realigning import realign
+from tasks.calling.realigning import REACH_BP, realign
 
 _BLOCK_CANDIDATES = 512
 _BASES = "ACGT"
@@ -89,8 +89,8 @@ def collect_rows(
     length_bp = int(contig_tokens.size)
     # Neighbours beyond both borders are candidates too; their reads, depth windows and unshifted places reach further.
     first, last = max(0, start - NEIGHBOUR_BP), min(length_bp, end + NEIGHBOUR_BP)
-    load_start = max(0, first - DEPTH_WINDOW_BP - MAX_SPAN_BP) // TILE_BP * TILE_BP
-    load_end = -(-(last + MAX_SHIFT_BP + max(DEPTH_WINDOW_BP, MAX_SPAN_BP)) // TILE_BP) * TILE_BP
+    load_start = max(0, first - max(DEPTH_WINDOW_BP + MAX_SPAN_BP, REACH_BP)) // TILE_BP * TILE_BP
+    load_end = -(-(last + MAX_SHIFT_BP + max(DEPTH_WINDOW_BP, MAX_SPAN_BP, REACH_BP)) // TILE_BP) * TILE_BP
     wide = max(0, load_start - WIDE_TILES * TILE_BP), load_end + WIDE_TILES * TILE_BP
     records = read_records(
         alignment, tid, load_start, load_end, wide=wide, counted=(start, end), contig_length_bp=length_bp
@@ -117,8 +117,12 @@ def collect_rows(
     counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
     pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
     evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
-    ratios = wide_depth_ratios(records.tile_bases, wide[0] // TILE_BP, candidates.start[index])
-    evidence[:, NAMES.index("wide_depth_ratio")] = ratios / 2
+    near_column = NAMES.index("near_depth_ratio")
+    wide_ratios, near_ratios = wide_depth_ratios(
+        records.tile_bases, wide[0] // TILE_BP, candidates.start[index], evidence[:, near_column].astype(np.float64)
+    )
+    evidence[:, NAMES.index("wide_depth_ratio")] = wide_ratios / 2
+    evidence[:, near_column] = near_ratios / 2
     weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))
     own = np.flatnonzero((candidates.start[index] >= start) & (candidates.start[index] < end))
     alleles = [_spell(candidates, int(row), reference) for row in index[own]]

@@ -46,10 +46,10 @@ _HEADER = (
     '##FILTER=<ID=PASS,Description="All filters passed">',
     f'##FILTER=<ID=LowQual,Description="QUAL below {LOW_QUALITY:g}">',
     '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype, diploid; sex and ploidy are not considered">',
-    '##FORMAT=<ID=GQ,Number=1,Type=Integer,Description="Phred-scaled probability that the genotype is wrong">',
+    '##FORMAT=<ID=GQ,Number=1,Type=Integer,Description="How much likelier the genotype is than others, Phred-scaled">',
     '##FORMAT=<ID=DP,Number=1,Type=Integer,Description="Fragments that tell, overlapping mates counted once">',
     '##FORMAT=<ID=AD,Number=R,Type=Integer,Description="Fragments that show each allele">',
-    '##FORMAT=<ID=PL,Number=G,Type=Integer,Description="Phred-scaled genotype probabilities of the caller, least 0">',
+    '##FORMAT=<ID=PL,Number=G,Type=Integer,Description="Phred-scaled genotype likelihoods, least 0">',
 )
 _SCAN_BP = 4096
 
@@ -149,8 +149,12 @@ def call_shard(
                     "pileup": rows.pileup,
                     "evidence": rows.evidence,
                 }
-                copies = infer(ENSEMBLE, inputs)["genotype"]
-                calls = list(call_genotypes(rows.start, rows.ref, rows.alt, rows.counts, copies))
+                told = infer(ENSEMBLE, inputs)
+                calls = list(
+                    call_genotypes(
+                        rows.start, rows.ref, rows.alt, rows.counts, told["genotype"], told["log_likelihood"]
+                    )
+                )
     columns: dict[str, Any] = {
         name: [getattr(call, name) for call in calls] for name in CALL_SCHEMA.names if name != "contig"
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,8 +11,8 @@ import numpy as np
 from tasks.calling.observations import ALTERNATE, REFERENCE
 
 MIN_CALL_PROBABILITY = 0.5
-"""A site is called when the sample carries any of its alleles with at least this probability. The model's own
-probabilities were set on simulated individuals so that this is the best place to cut."""
+"""A site is called when the sample carries any of its alleles with at least this probability: where F1 is best when
+probabilities are calibrated."""
 
 LOW_QUALITY = 5.0
 """Calls with a QUAL below this get the filter LowQual."""
@@ -23,6 +22,7 @@ MAX_SITE_ALLELES = 4
 """Alleles weighed at one site; of more, those the model believes in most."""
 
 _MIN_PROBABILITY = 1e-10
+_PHRED = 10.0 / np.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class Call:
         alts: Alternate alleles, each carried at least once.
         qual: Phred-scaled probability that the sample carries none of them, two decimals.
         alleles: The two alleles carried, 0 for `ref`, ascending.
-        genotype_quality: GQ, Phred-scaled probability that `alleles` are wrong, at most 99.
+        genotype_quality: GQ, by how much `alleles` are likelier than any other genotype, at most 99: the second
+            smallest of `likelihoods`.
         depth: DP, fragments that tell.
         allele_depths: AD, fragments that show `ref` and each of `alts`.
-        likelihoods: PL, one per genotype in VCF's order, least 0. From the model's probabilities, prior included.
+        likelihoods: PL, Phred-scaled, one per genotype in VCF's order, least 0; no prior is in them.
     """
 
     start: int
@@ -58,7 +59,12 @@ class Call:
 
 
 def call_genotypes(
-    start: np.ndarray, ref: Sequence[str], alt: Sequence[str], counts: np.ndarray, copies: np.ndarray
+    start: np.ndarray,
+    ref: Sequence[str],
+    alt: Sequence[str],
+    counts: np.ndarray,
+    copies: np.ndarray,
+    log_likelihood: np.ndarray,
 ) -> Iterator[Call]:
     """Joins the alleles of each site and yields the sites that are called, in order.
 
@@ -71,47 +77,49 @@ def call_genotypes(
         alt: n alternate alleles.
         counts: int32 [n, 3], fragments that show reference, allele, something else.
         copies: float32 [n, 3], probability of 0, 1 and 2 copies.
+        log_likelihood: float32 [n, 3], natural logarithm of the likelihood of 0, 1 and 2 copies, to a constant.
     """
     keys = [(int(place), len(before) == len(after)) for place, before, after in zip(start, ref, alt, strict=True)]
     for _, group in groupby(range(len(keys)), key=keys.__getitem__):
         rows = list(group)
         if len(rows) > MAX_SITE_ALLELES:
             rows = sorted(sorted(rows, key=lambda row: float(copies[row, 0]))[:MAX_SITE_ALLELES])
-        call = _call_site(rows, start, ref, alt, counts, copies)
+        call = _call_site(rows, start, ref, alt, counts, copies, log_likelihood)
         if call is not None:
             yield call
 
 
 def _call_site(
-    rows: list[int], start: np.ndarray, ref: Sequence[str], alt: Sequence[str], counts: np.ndarray, copies: np.ndarray
+    rows: list[int],
+    start: np.ndarray,
+    ref: Sequence[str],
+    alt: Sequence[str],
+    counts: np.ndarray,
+    copies: np.ndarray,
+    log_likelihood: np.ndarray,
 ) -> Call | None:
-    probability = _genotype_probabilities(copies[rows])
-    pairs = _genotypes(len(rows))
+    probability = _probabilities(copies[rows])
     if 1.0 - probability[0] < MIN_CALL_PROBABILITY:
         return None
-    carried = pairs[1 + int(np.argmax(probability[1:]))]
-    chosen = sorted({allele for allele in carried if allele})
-    if len(chosen) < len(rows):
-        # What is not carried leaves the record; the rest is weighed among itself.
-        rows = [rows[allele - 1] for allele in chosen]
-        low, high = (0 if allele == 0 else 1 + chosen.index(allele) for allele in carried)
-        carried = (low, high)
-        probability = _genotype_probabilities(copies[rows])
-        pairs = _genotypes(len(rows))
+    carried = _genotypes(len(rows))[1 + int(np.argmax(probability[1:]))]
+    # What is not carried leaves the record; the rest is weighed among itself.
+    rows = [rows[allele - 1] for allele in sorted({allele for allele in carried if allele})]
+    log_weight = _joint(log_likelihood[rows])
+    phred = _PHRED * (log_weight.max() - log_weight)
+    alleles = min(((0, 1), (1, 1)), key=lambda pair: phred[_place(*pair)]) if len(rows) == 1 else (1, 2)
+    margin = np.delete(phred, _place(*alleles)).min() - phred[_place(*alleles)]
     longest = max((ref[row] for row in rows), key=len)
-    phred = -10.0 * np.log10(probability)
-    wrong = max(1.0 - float(probability[pairs.index(carried)]), _MIN_PROBABILITY)
     own = counts[rows]
     return Call(
         start=int(start[rows[0]]),
         ref=longest,
         alts=tuple(alt[row] + longest[len(ref[row]) :] for row in rows),
-        qual=round(float(phred[0]), 2),
-        alleles=carried,
-        genotype_quality=min(MAX_GENOTYPE_QUALITY, round(-10.0 * math.log10(wrong))),
+        qual=round(float(-10.0 * np.log10(_probabilities(copies[rows])[0])), 2),
+        alleles=alleles,
+        genotype_quality=min(MAX_GENOTYPE_QUALITY, max(0, round(float(margin)))),
         depth=int(own.sum(axis=1).max()),
         allele_depths=(int(own[:, REFERENCE].min()), *(int(depth) for depth in own[:, ALTERNATE])),
-        likelihoods=tuple(int(value) for value in np.rint(phred - phred.min())),
+        likelihoods=tuple(int(value) for value in np.rint(phred)),
     )
 
 
@@ -120,21 +128,28 @@ def _genotypes(num_alleles: int) -> list[tuple[int, int]]:
     return [(low, high) for high in range(num_alleles + 1) for low in range(high + 1)]
 
 
-def _genotype_probabilities(copies: np.ndarray) -> np.ndarray:
-    """Probability of each genotype when the alleles' copies are independent but for their sum.
+def _place(low: int, high: int) -> int:
+    """Where VCF's order has a genotype."""
+    return high * (high + 1) // 2 + low
+
+
+def _joint(log_weight: np.ndarray) -> np.ndarray:
+    """Weighs each genotype of a site when the alleles' copies are independent but for their sum.
 
     Args:
-        copies: float [k, 3].
+        log_weight: float [k, 3], of 0, 1 and 2 copies of each allele.
 
     Returns:
-        float64 [(k + 1) * (k + 2) / 2], each at least 1e-10, in VCF's order.
+        float64 [(k + 1) * (k + 2) / 2], logarithms, in VCF's order.
     """
-    believed = np.maximum(np.asarray(copies, np.float64), _MIN_PROBABILITY)
-    pairs = _genotypes(len(copies))
-    log_probability = np.array(
-        [sum(np.log(row[pair.count(allele)]) for allele, row in enumerate(believed, start=1)) for pair in pairs]
-    )
-    probability = np.exp(log_probability - log_probability.max())
-    probability /= probability.sum()
-    clipped: np.ndarray = np.maximum(probability, _MIN_PROBABILITY)
+    weights = np.asarray(log_weight, np.float64)
+    pairs = _genotypes(len(weights))
+    return np.array([sum(row[pair.count(allele)] for allele, row in enumerate(weights, 1)) for pair in pairs])
+
+
+def _probabilities(copies: np.ndarray) -> np.ndarray:
+    """Probability of each genotype of a site, at least 1e-10, from those of the copies of each allele, float [k, 3]."""
+    joint = _joint(np.log(np.maximum(np.asarray(copies, np.float64), _MIN_PROBABILITY)))
+    probability = np.exp(joint - joint.max())
+    clipped: np.ndarray = np.maximum(probability / probability.sum(), _MIN_PROBABILITY)
     return clipped

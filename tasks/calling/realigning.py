@@ -7,21 +7,16 @@ from dataclasses import replace
 import numpy as np
 from numba import njit
 
-from tasks.calling.aligned_reads import MIN_BASE_QUALITY, AlignedReads, LocalReference, describe
+from tasks.calling.aligned_reads import AlignedReads, LocalReference, agreement, sort_reads
+from tasks.calling.clips import MAX_GAP_BP, MAX_READ_BP, open_clips
 from tasks.calling.indels import DELETION, collect_indels
 
-MAX_READ_BP = 320
-"""Longer reads stay as they are: what a row depends on stays within what a shard loads."""
-
-MAX_INDEL_BP = 100
-"""Longer insertions and deletions are left to the aligner."""
-
-REACH_BP = 3 * (MAX_READ_BP + MAX_INDEL_BP)
+REACH_BP = 3 * (MAX_READ_BP + 2 * MAX_GAP_BP)
 """How far from a place a read can lie that decides about another one's alignment there."""
 
 _LEAST_EVENTS, _ONE_IN = 2, 10
-_MATCH, _MISMATCH, _GAP = 1, -4, -3
-"""A gap costs less than aligners ask for: others show it already. A mismatch is bwa's (Li 2013, arXiv:1303.3997)."""
+_GAP = -3
+"""Less than aligners ask for: other reads show the gap already."""
 
 _NEW_OPS = 4
 
@@ -29,9 +24,10 @@ _NEW_OPS = 4
 def realign(reads: AlignedReads, reference: LocalReference, depth: np.ndarray, depth_start: int) -> AlignedReads:
     """Aligns reads through the insertions and deletions that other reads show, where that explains them better.
 
-    A read keeps its alignment on one side of the change and is aligned without gaps beyond it, its clipped bases too.
-    Mismatches near the ends of reads, from which false single-base changes come, become support of the one event.
-    After McKenna et al. 2010, Genome Research 20:1297 (the idea; each read is moved on its own here).
+    Long clips are opened first, each read for itself: what they show counts as shown. Then a read keeps its alignment
+    on one side of a change and is aligned without gaps beyond it, its clipped bases too. Mismatches near the ends of
+    reads, from which false single-base changes come, become support of the one event. After McKenna et al. 2010,
+    Genome Research 20:1297 (the idea; each read is moved on its own here).
 
     Args:
         reads: The aligned reads.
@@ -42,6 +38,7 @@ def realign(reads: AlignedReads, reference: LocalReference, depth: np.ndarray, d
     Returns:
         All reads, again by start.
     """
+    reads = open_clips(reads, reference)
     indels = collect_indels(reads, reference, depth_start, depth_start + depth.size, depth, _LEAST_EVENTS, _ONE_IN)
     if not indels.start.size:
         return reads
@@ -54,50 +51,7 @@ def realign(reads: AlignedReads, reference: LocalReference, depth: np.ndarray, d
         indels.kind, indels.length_bp, indels.event_offset, indels.event_read,
         np.frombuffer(b"".join(indels.inserted) + b"\0", np.uint8).copy(), inserted_offset,
     )  # fmt: skip
-    return _sorted(replace(reads, start=start, cigar=cigar, cigar_offset=cigar_offset), reference)
-
-
-def _sorted(reads: AlignedReads, reference: LocalReference) -> AlignedReads:
-    """The reads ordered by `start`, what follows from their alignment told anew."""
-    order = np.argsort(reads.start, kind="stable")
-    rank = np.empty(order.size, np.int64)
-    rank[order] = np.arange(order.size)
-    num_ops, num_bases = np.diff(reads.cigar_offset)[order], np.diff(reads.base_offset)[order]
-    op, base = _members(reads.cigar_offset[order], num_ops), _members(reads.base_offset[order], num_bases)
-    mate = reads.mate[order]
-    ordered = AlignedReads(
-        start=reads.start[order],
-        end=np.zeros_like(reads.end),
-        flag=reads.flag[order],
-        mapping_quality=reads.mapping_quality[order],
-        mate=np.where(mate >= 0, rank[mate], -1).astype(np.int32),
-        cigar=reads.cigar[op],
-        cigar_offset=np.concatenate((np.zeros(1, np.int64), np.cumsum(num_ops))),
-        tokens=reads.tokens[base],
-        quality=reads.quality[base],
-        base_offset=np.concatenate((np.zeros(1, np.int64), np.cumsum(num_bases))),
-        query_start=np.zeros_like(reads.query_start),
-        query_end=np.zeros_like(reads.query_end),
-        num_differences=np.zeros_like(reads.num_differences),
-        num_indels=np.zeros_like(reads.num_indels),
-    )
-    describe(ordered, reference)
-    return ordered
-
-
-def _members(first: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Indices of runs that begin at `first` and hold `size` elements each."""
-    end = np.cumsum(size)
-    members: np.ndarray = np.repeat(first - (end - size), size) + np.arange(end[-1] if end.size else 0)
-    return members
-
-
-@njit(cache=True, nogil=True)
-def _agreement(token, base, quality):  # type: ignore[no-untyped-def]
-    """Score of one base laid on one reference base; unknown and poor ones say nothing."""
-    if token > 3 or base > 3 or quality < MIN_BASE_QUALITY:
-        return 0
-    return _MATCH if token == base else _MISMATCH
+    return sort_reads(replace(reads, start=start, cigar=cigar, cigar_offset=cigar_offset), reference)
 
 
 @njit(cache=True, nogil=True)
@@ -118,7 +72,7 @@ def _walk(i, place, start, cigar, cigar_offset, tokens, quality, base_offset, re
                     found = query + j
                     before = total
                 at = first + query + j
-                total += _agreement(tokens[at], reference[position + j - reference_start], quality[at])
+                total += agreement(tokens[at], reference[position + j - reference_start], quality[at])
             query += length
             position += length
         elif op == 1:
@@ -148,13 +102,13 @@ def _extend(  # type: ignore[no-untyped-def]
         if not 0 <= query < num_bases:
             return 0, 0
         base = inserted[j] if step > 0 else inserted[inserted.size - 1 - j]
-        score += _agreement(tokens[first + query], base, quality[first + query])
+        score += agreement(tokens[first + query], base, quality[first + query])
         query += step
     best = -(1 << 30)
     best_length = 0
     length = 0
     while 0 <= query < num_bases and 0 <= position - reference_start < reference.size:
-        score += _agreement(tokens[first + query], reference[position - reference_start], quality[first + query])
+        score += agreement(tokens[first + query], reference[position - reference_start], quality[first + query])
         length += 1
         if score > best:
             best = score
@@ -196,7 +150,7 @@ def _realign(  # type: ignore[no-untyped-def]
     supports = np.full(num_reads, -1, np.int64)
     for c in range(indel_start.size):
         length = np.int64(indel_length[c])
-        if length > MAX_INDEL_BP:
+        if length > MAX_GAP_BP:
             continue
         for e in range(event_offset[c], event_offset[c + 1]):
             supports[event_read[e]] = c
@@ -223,7 +177,7 @@ def _realign(  # type: ignore[no-untyped-def]
                     continue
                 at = base_offset[i] + found
                 if side == 0:
-                    kept = before + _agreement(tokens[at], reference[place - reference_start], quality[at])
+                    kept = before + agreement(tokens[at], reference[place - reference_start], quality[at])
                     gained, on_reference = _extend(
                         found + 1, right, 1, base_offset[i], num_bases, added, tokens, quality, reference,
                         reference_start,

@@ -54,7 +54,7 @@ def simulate_genome(
     lengths_bp: Sequence[int],
     *,
     duplicated_share: float = 0.05,
-    unassembled_share: float = 0.01,
+    unassembled_share: float = 0.004,
 ) -> Genome:
     """Makes contigs named ``chr1``, ``chr2``, ... of the given lengths.
 

@@ -27,7 +27,9 @@ _MAPPING_SPREAD = 0.45
 _SMOOTHING = 0.005
 _NOISE = 0.05
 _QUALITY_NOISE = 0.10
-_TEMPERATURES = np.linspace(0.6, 2.5, 39)
+_MAX_STEPS = 200
+_RESTRAINT = 1e-3
+"""Pull of the calibration towards none at all: a few examples must not set it."""
 
 Embed = Callable[[np.ndarray], np.ndarray]
 """Embeds reference windows: uint8 [n, WINDOW_BP] to float32 [n, E]."""
@@ -65,7 +67,7 @@ def train_caller(
     Args:
         train: Examples to learn from.
         weight: float32 [n], how much each of them counts.
-        validation: Examples of other individuals; they set temperature and threshold, by kind of allele.
+        validation: Examples of other individuals; they set the calibration, by kind of allele.
         embed: The embedder.
         embedding_size: Length of its vector.
         seed: Of the initial weights, the order of the batches and the noise.
@@ -108,7 +110,7 @@ def train_caller(
 def measure(model: Caller, examples: CallExamples, embed: Embed, *, snv: bool) -> Quality:
     """Compares calls with the truth, alleles that no row shows counted as missed."""
     with torch.inference_mode():
-        probability = model(*_tensors(examples, embed)).numpy()
+        probability = model(*_tensors(examples, embed))[0].numpy()
     rows = examples.is_snv == snv
     return _quality(probability[rows], examples.copies[rows], int(examples.num_missed[:, 0 if snv else 1].sum()))
 
@@ -122,29 +124,31 @@ def _tensors(examples: CallExamples, embed: Embed) -> tuple[Tensor, Tensor, Tens
 
 
 def _calibrate(model: Caller, validation: CallExamples, embed: Embed) -> None:
-    """Sets the temperature that fits best, then shifts no copy's score so that 0.5 is where F1 is best."""
+    """Sets temperature and shifts so that stated probabilities are those observed, and notes the prior they hold."""
     with torch.inference_mode():
-        score = model.scores(*_tensors(validation, embed))
+        all_scores = model.scores(*_tensors(validation, embed))
     for kind, snv in enumerate((True, False)):
         rows = torch.from_numpy(validation.is_snv == snv)
         copies = torch.from_numpy(validation.copies)[rows]
-        if not len(copies):
-            continue
-        losses = [functional.cross_entropy(score[rows] / t, copies).item() for t in _TEMPERATURES]
-        temperature = float(_TEMPERATURES[int(np.argmin(losses))])
-        none, *some = torch.log_softmax(score[rows] / temperature, dim=1).unbind(1)
-        odds = (torch.logsumexp(torch.stack(some), dim=0) - none).numpy()
-        threshold = _best_threshold(odds, copies.numpy() > 0, int(validation.num_missed[:, kind].sum()))
-        model.calibration[kind] = torch.tensor([temperature, threshold])
+        if len(copies):
+            prior = (torch.bincount(copies, minlength=3) + 1) / (len(copies) + 3)
+            model.calibration[kind] = torch.cat((*_fit_calibration(all_scores[rows].clone(), copies), prior.log()))
 
 
-def _best_threshold(odds: np.ndarray, is_true: np.ndarray, num_missed: int) -> float:
-    """The log-odds at which F1 is best: the middle of all thresholds within a thousandth of the best."""
-    order = np.argsort(-odds)
-    num_called = np.arange(1, odds.size + 1)
-    f1 = 2 * np.cumsum(is_true[order]) / (num_called + is_true.sum() + num_missed)
-    good = odds[order][f1 >= f1.max() - 1e-3]
-    return float((good[0] + good[-1]) / 2)
+def _fit_calibration(score: Tensor, copies: Tensor) -> tuple[Tensor, Tensor]:
+    """The temperature, float32 [1], and the shifts, float32 [3], under which the copies seen are likeliest."""
+    log_temperature, shift = torch.zeros(1, requires_grad=True), torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.LBFGS([log_temperature, shift], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = functional.cross_entropy(score / log_temperature.exp() + shift, copies)
+        value = value + _RESTRAINT * (log_temperature.square().sum() + shift.square().sum())
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return log_temperature.detach().exp(), shift.detach()
 
 
 def _quality(probability: np.ndarray, copies: np.ndarray, num_missed: int) -> Quality:

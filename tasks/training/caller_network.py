@@ -6,6 +6,8 @@ the graph adds one empty row to every batch, because onnxruntime multiplies a lo
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,7 @@ _CONVOLUTIONS = ("first", "second", "third")
 def _graph(embedding_size: int) -> str:
     return f"""
 caller (float[N, {embedding_size}] embedding, uint8[N, {WIDTH_BP}, {_NUM_CHANNELS}] pileup,
-        float[N, {len(NAMES)}] evidence) => (float[N, 3] genotype) {{
+        float[N, {len(NAMES)}] evidence) => (float[N, 3] genotype, float[N, 3] log_likelihood) {{
   zero = Constant <value = int64[1] {{0}}> ()
   one = Constant <value = int64[1] {{1}}> ()
   last = Constant <value = int64[1] {{-1}}> ()
@@ -80,12 +82,15 @@ caller (float[N, {embedding_size}] embedding, uint8[N, {WIDTH_BP}, {_NUM_CHANNEL
   snv_kind = Mul (is_snv, snv_calibration)
   indel_kind = Mul (is_indel, indel_calibration)
   kind = Add (snv_kind, indel_kind)
-  kind_parts = Constant <value = int64[2] {{1, 3}}> ()
-  temperature, shift = Split <axis = 1> (kind, kind_parts)
+  kind_parts = Constant <value = int64[3] {{1, 3, 3}}> ()
+  temperature, shift, log_prior = Split <axis = 1> (kind, kind_parts)
   cooled = Div (score, temperature)
   shifted = Add (cooled, shift)
   all_genotype = Softmax <axis = 1> (shifted)
   genotype = Slice (all_genotype, zero, last, zero)
+  without_prior = Sub (shifted, log_prior)
+  all_log_likelihood = LogSoftmax <axis = 1> (without_prior)
+  log_likelihood = Slice (all_log_likelihood, zero, last, zero)
 }}
 """
 
@@ -107,8 +112,9 @@ class Caller(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.from_numpy(mean))
         self.register_buffer("scale", torch.from_numpy(scale))
-        # Per kind (SNV, insertion or deletion): temperature, and what is added to the score of no copy.
-        self.register_buffer("calibration", torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+        # Per kind (SNV, insertion or deletion): temperature; what is added to the scores of 0, 1 and 2 copies; and the
+        # logarithm of how common these were where both were set.
+        self.register_buffer("calibration", torch.tensor([[1.0, *[0.0] * 3, *[-math.log(3)] * 3]] * 2))
         self.first = nn.Conv1d(len(CHANNELS), 24, 5, padding=2)
         self.second = nn.Conv1d(24, 24, 5, stride=2)
         self.third = nn.Conv1d(24, 16, 5, stride=2)
@@ -145,20 +151,23 @@ class Caller(nn.Module):
         score: Tensor = self.score(functional.relu(self.deeper(hidden)))
         return score
 
-    def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> Tensor:
-        """Probabilities of 0, 1 and 2 copies, float32 [n, 3], calibrated by kind of allele."""
+    def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
+        """Calibrated by kind of allele, for 0, 1 and 2 copies.
+
+        Returns:
+            Probabilities, float32 [n, 3], and natural logarithms of the likelihoods, float32 [n, 3]: the probabilities
+            as they would be were all three equally common.
+        """
         is_snv = evidence[:, NAMES.index("is_snv")].unsqueeze(1)
         kind = is_snv * self.calibration[0] + (1.0 - is_snv) * self.calibration[1]
-        score = self.scores(embedding, pileup, evidence) / kind[:, :1]
-        return torch.softmax(torch.cat((score[:, :1] + kind[:, 1:], score[:, 1:]), dim=1), dim=1)
+        shifted = self.scores(embedding, pileup, evidence) / kind[:, :1] + kind[:, 1:4]
+        return torch.softmax(shifted, dim=1), torch.log_softmax(shifted - kind[:, 4:], dim=1)
 
 
 @torch.no_grad()
 def caller_onnx(model: Caller) -> bytes:
-    """The ONNX file of a trained caller: embedding, pileup, evidence -> genotype."""
-    calibration = model.calibration.numpy()
-    # Temperature, then what is added to the scores of 0, 1 and 2 copies.
-    rows = np.concatenate((calibration, np.zeros((2, 2), np.float32)), axis=1)
+    """The ONNX file of a trained caller: embedding, pileup, evidence -> genotype, log_likelihood."""
+    rows = model.calibration.numpy()
     weights = {
         "mean": model.mean.numpy(),
         "scale": model.scale.numpy(),

@@ -43,7 +43,9 @@ def test_the_onnx_file_computes_what_the_network_does_row_by_row() -> None:
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     model = Caller(EMBEDDING, rng.normal(size=len(NAMES)).astype(np.float32), np.full(len(NAMES), 0.5, np.float32))
-    model.calibration.copy_(torch.tensor([[1.3, 0.4], [0.8, -0.7]]))
+    model.calibration.copy_(
+        torch.tensor([[1.3, 0.4, -0.1, 0.2, -0.5, -2.0, -1.5], [0.8, -0.7, 0, 0.3, -1.0, -0.9, -2.0]])
+    )
     model.eval()
     embedding = rng.normal(size=(70, EMBEDDING)).astype(np.float32)
     pileup = rng.integers(0, 256, (70, WIDTH_BP, len(CHANNELS)), np.uint8)
@@ -54,14 +56,17 @@ def test_the_onnx_file_computes_what_the_network_does_row_by_row() -> None:
     def run(first: int, last: int) -> np.ndarray:
         rows = slice(first, last)
         feed = {"embedding": embedding[rows], "pileup": pileup[rows], "evidence": evidence[rows]}
-        genotype: np.ndarray = session.run(None, feed)[0]
-        return genotype
+        return np.concatenate(session.run(["genotype", "log_likelihood"], feed), axis=1)
 
     together = run(0, 70)
     with torch.inference_mode():
-        expected = model(*(torch.from_numpy(each) for each in (embedding, pileup, evidence))).numpy()
-    np.testing.assert_allclose(together, expected, atol=2e-6)
-    np.testing.assert_allclose(together.sum(axis=1), 1, atol=1e-5)
+        expected = torch.cat(model(*(torch.from_numpy(each) for each in (embedding, pileup, evidence))), dim=1).numpy()
+    np.testing.assert_allclose(together, expected, rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(together[:, :3].sum(axis=1), 1, atol=1e-5)
+    posterior = np.exp(
+        together[:, 3:] + model.calibration.numpy()[1 - evidence[:, NAMES.index("is_snv")].astype(int), 4:]
+    )
+    np.testing.assert_allclose(posterior / posterior.sum(axis=1, keepdims=True), together[:, :3], atol=1e-5)
     for size in (1, 2, 3, 8, 13):
         assert (
             np.concatenate([run(at, min(at + size, 70)) for at in range(0, 70, size)]).tobytes() == together.tobytes()

@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 from tasks.calling.genotypes import Call, call_genotypes
 
 PROBABILITIES = st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3).filter(lambda p: sum(p) > 0.01)
+PRIOR = np.array([0.2, 0.6, 0.2], np.float32)
 
 
 def calls(*alleles: tuple[int, str, str, tuple[float, float, float]]) -> list[Call]:
     start = np.array([allele[0] for allele in alleles], np.int64)
     counts = np.array([[5, 10 + number, 1] for number in range(len(alleles))], np.int32)
     copies = np.array([allele[3] for allele in alleles], np.float32)
-    return list(call_genotypes(start, [a[1] for a in alleles], [a[2] for a in alleles], counts, copies))
+    likelihood = np.log(np.maximum(copies / PRIOR, 1e-30))
+    return list(call_genotypes(start, [a[1] for a in alleles], [a[2] for a in alleles], counts, copies, likelihood))
 
 
 @pytest.mark.parametrize(
     ("copies", "alleles"),
-    [((0.01, 0.98, 0.01), (0, 1)), ((0.01, 0.02, 0.97), (1, 1)), ((0.4, 0.3, 0.3), (0, 1)), ((0.9, 0.05, 0.05), None)],
+    [((0.01, 0.98, 0.01), (0, 1)), ((0.01, 0.02, 0.97), (1, 1)), ((0.4, 0.5, 0.1), (0, 1)), ((0.9, 0.05, 0.05), None)],
 )
 def test_one_allele_is_called_when_any_copy_is_more_likely_than_none(
     copies: tuple[float, float, float], alleles: tuple[int, int] | None
@@ -31,8 +33,9 @@ def test_one_allele_is_called_when_any_copy_is_more_likely_than_none(
 def test_qualities_are_phred_scaled_and_bounded() -> None:
     (call,) = calls((7, "A", "G", (0.001, 0.989, 0.01)))
     assert call.qual == pytest.approx(30.0, abs=0.01)
-    assert call.genotype_quality == round(-10 * np.log10(0.011))
-    assert call.likelihoods == (30, 0, 20)
+    # The prior makes one copy three times as common as none or two.
+    assert call.likelihoods == (25, 0, 15)
+    assert call.genotype_quality == 15
     assert call.filter == "PASS"
     (sure,) = calls((7, "A", "G", (0.0, 1.0, 0.0)))
     assert 90 <= sure.genotype_quality <= 99
@@ -70,7 +73,7 @@ def test_a_base_and_a_deletion_after_it_are_two_records() -> None:
 def test_whatever_the_model_says_the_record_is_a_genotype(copies: list[list[float]]) -> None:
     alts = ["C" + "ACGTACGT"[: number + 1] for number in range(len(copies))]
     normalised = [tuple(np.array(each) / sum(each)) for each in copies]
-    found = calls(*((7, "C", alt, each) for alt, each in zip(alts, normalised, strict=True)))  # type: ignore[misc]
+    found = calls(*((7, "C", alt, each) for alt, each in zip(alts, normalised, strict=True)))
     assert len(found) <= 1
     for call in found:
         num_alleles = len(call.alts) + 1

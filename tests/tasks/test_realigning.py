@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tasks.calling.aligned_reads import AlignedReads, LocalReference, unpack_reads
 from tasks.calling.bam_records import read_records
 from tasks.calling.bam_stream import open_alignment
+from tasks.calling.clips import MAX_READ_BP
 from tasks.calling.depths import count_depth
-from tasks.calling.realigning import MAX_READ_BP, realign
+from tasks.calling.realigning import realign
 from tests.tasks.alignment_files import Read, random_bases, tokens_of, write_bam, write_reference
 from tests.tasks.test_candidates import alleles, rows_of
 
