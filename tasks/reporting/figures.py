@@ -55,16 +55,30 @@ class _MetricPlot:
 
 _METRIC_PLOTS = (
     _MetricPlot(
-        "quality", "Mean base quality", "Phred scale: 30 is one error in 1,000 bases.", "mean base quality", False, 4
+        "quality",
+        "Mean base quality",
+        "Phred scale: 30 is one error in 1,000 bases.",
+        "mean base quality, Phred",
+        False,
+        4,
     ),
     _MetricPlot(
         "gc", "GC content", "Human whole genomes lie near 41 %; exomes higher.", "share of G and C", False, 0.1
     ),
-    _MetricPlot("depth", "Depth", "Mean number of used reads over the bases that any covers.", "mean depth", True, 10),
-    _MetricPlot("mapped", "Mapped reads", "Share of the primary reads that have a place.", "mapped", False, 0.02),
-    _MetricPlot("duplicates", "Duplicates", "Share of reads that copy another's fragment.", "duplicates", True, 0.05),
     _MetricPlot(
-        "mismatches", "Mismatches", "Bases of used reads that differ from the reference.", "mismatches", True, 0.01
+        "depth", "Depth", "Mean number of used reads over the bases that any covers.", "mean depth, reads", True, 10
+    ),
+    _MetricPlot("mapped", "Mapped reads", "Share of the primary reads that have a place.", "share mapped", False, 0.02),
+    _MetricPlot(
+        "duplicates", "Duplicates", "Share of reads that copy another's fragment.", "share of duplicates", True, 0.05
+    ),
+    _MetricPlot(
+        "mismatches",
+        "Mismatches",
+        "Bases of used reads that differ from the reference.",
+        "share of mismatches",
+        True,
+        0.01,
     ),
 )
 _READ_PLOTS, _ALIGNMENT_PLOTS = _METRIC_PLOTS[:2], _METRIC_PLOTS[2:]
@@ -181,7 +195,7 @@ def _quality_by_position(files: Sequence[tuple[str, Sequence[float]]]) -> Figure
         title,
         f"Mean base quality by place in the read, {len(files):,} files; lowest {lowest:.1f}, highest {highest:.1f}.",
     )
-    x_label, y_label = "place in the read", "mean quality"
+    x_label, y_label = "place in the read, bases", "mean quality, Phred"
     if len(files) <= _MAX_LINES:
         series = [(_FASTQ_ENDING.sub("", name), values) for name, values in files]
         svg = lines(text, series, x_label=x_label, y_label=y_label, y_range=y_range)

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering of tables; without scripts they stand in the sample sheet's order, whole.
+// Sorting and filtering of tables; without scripts they stand in the order of ids, whole.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);

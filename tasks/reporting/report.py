@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tasks.files import write_bytes
 from tasks.folder import RunFolder
@@ -34,6 +35,8 @@ _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_na
 _MAX_NAMES = 12
 _MAX_NOTES = 40
 _MAX_OPEN_LINES = 8
+_BREAK_AFTER = re.compile(r"(?<=[_.+-])(?=.)")
+_FLAG = re.compile(r"--[a-z][a-z-]*")
 _READ_GROUPS = ("Reads", "Alignment")
 
 Json = dict[str, Any]
@@ -86,6 +89,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
     pipeline = make_pipeline(recipe["pipeline"]["name"], recipe["pipeline"]["options"])
     summaries = {sample_id: stage_summaries(folder, sample_id) for sample_id in samples}
     reasons, skipped_figure = _reasons(samples)
+    failed = {sample_id: sample for sample_id, sample in samples.items() if sample["status"] == "failed"}
     style, script = _STYLE.read_text(), _SCRIPT.read_text()
     page: str = _template().render(
         manifest=manifest,
@@ -98,7 +102,8 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         variant_columns=_columns(samples, ("Records", "Alleles", "Variants")),
         read_columns=_columns(samples, _READ_GROUPS),
         read_samples={i: sample for i, sample in samples.items() if _columns({i: sample}, _READ_GROUPS)},
-        failed={sample_id: sample for sample_id, sample in samples.items() if sample["status"] == "failed"},
+        failed=failed,
+        failed_reasons=_most_common(sample["reason"] for sample in failed.values()),
         notes=_notes(samples),
         max_notes=_MAX_NOTES,
         max_open_lines=_MAX_OPEN_LINES,
@@ -122,6 +127,8 @@ def _template() -> Any:
     environment.filters["share_of"] = _share_of
     environment.filters["count"] = lambda value: f"{value:,}"
     environment.filters["names"] = _names
+    environment.filters["breakable"] = lambda text: Markup("<wbr>").join(_BREAK_AFTER.split(text))
+    environment.filters["flags"] = _whole_flags
     return environment.from_string(_TEMPLATE.read_text())
 
 
@@ -142,6 +149,16 @@ def _names(sample_ids: list[str]) -> str:
     """Some of the ids, and how many more there are."""
     more = len(sample_ids) - _MAX_NAMES
     return ", ".join(sample_ids[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _whole_flags(text: str) -> Markup:
+    """A message whose flags (``--reference``) are not broken at their hyphens."""
+    return Markup(_FLAG.sub(r'<span class="whole">\g<0></span>', str(escape(text))))  # noqa: S704 - escaped before
+
+
+def _most_common(words: Iterable[str]) -> list[tuple[str, int]]:
+    """Each word and how often it is there, most frequent first, then by word."""
+    return sorted(Counter(words).items(), key=lambda row: (-row[1], row[0]))
 
 
 def _columns(samples: Json, heads: Sequence[str]) -> dict[str, list[Metric]]:

@@ -92,7 +92,7 @@ METRICS = (
     ),
     Metric(
         "quality",
-        "quality",
+        "quality, Phred",
         "Reads",
         "Mean base quality (Phred) of the FASTQ files, or of the reads used of a BAM or CRAM.",
         "number",
@@ -111,7 +111,7 @@ METRICS = (
     Metric("gc", "GC", "Reads", "Share of G and C, FASTQ.", "share", (f"{_READS}.gc_share",), decimals=1),
     Metric(
         "depth",
-        "depth",
+        "depth, reads",
         "Alignment",
         "Mean number of used reads over the bases that any of them covers.",
         "number",
@@ -147,7 +147,7 @@ METRICS = (
     ),
     Metric(
         "insert_size",
-        "insert",
+        "insert, bp",
         "Alignment",
         "Median length of the proper pairs' templates, in bases.",
         "count",

@@ -105,6 +105,27 @@ def test_plots_say_in_words_what_they_show(mixed: str) -> None:
         assert not re.search(r"\b(nan|inf)\b", plot)
 
 
+def test_failures_are_counted_by_reason_at_the_top(tmp_path: Path) -> None:
+    failed = {f"S000{number}": ("WRONG_REFERENCE", "wrong?") for number in (1, 3, 4)} | {"S0002": ("TRUNCATED", "cut")}
+    page = _page(make_cohort(tmp_path / "run", 5, failed=failed))
+    top = " ".join("".join(Outline(page[page.index("<h1>") : page.index('<p class="lead">')]).text).split())
+    assert top == "5 samples: 1 done, 4 failed Failed: 3 WRONG_REFERENCE, 1 TRUNCATED"
+
+
+def test_nothing_is_wider_than_a_narrow_page(mixed: str) -> None:
+    """Tables and plots stand in boxes that scroll by themselves."""
+    body = mixed[mixed.index("<main>") : mixed.index("</main>")]
+    assert len(re.findall(r"<table", body)) == len(re.findall(r'<div class="(?:box|scroll)"[^>]*>\s*<table', body)) > 8
+    assert len(re.findall(r"<svg", body)) == len(re.findall(r'<div class="box"><svg', body)) > 8
+
+
+def test_ids_and_flags_break_where_people_would_break_them(tmp_path: Path) -> None:
+    failed = {"plate_7-L001": ("WRONG_REFERENCE", "give it as --reference, or a_b")}
+    page = _page(make_cohort(tmp_path / "run", 1, failed=failed, ids=["plate_7-L001"]))
+    assert '<th scope="row">plate_<wbr>7-<wbr>L001</th>' in page
+    assert 'give it as <span class="whole">--reference</span>, or a_b' in page
+
+
 def test_headline_caution_and_failures_come_first(mixed: str) -> None:
     text = " ".join(Outline(mixed).text)
     assert "8 samples: 6 done, 2 failed" in text
@@ -112,7 +133,7 @@ def test_headline_caution_and_failures_come_first(mixed: str) -> None:
     assert caution is not None
     places = [text.index(word) for word in (caution, "Failed samples", "TRUNCATED", "S0003.fastq: cut off", "S0008")]
     first_table = text.index("Correct what the message names")
-    assert places[0] < first_table < places[2] < places[3] < places[4]
+    assert places[2] < places[0] < places[1] < first_table < places[3] < places[4]
     assert "/lab/incoming" not in mixed
 
 
