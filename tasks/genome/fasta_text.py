@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import stat
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes, inflate_block
 from tasks.errors import ReferenceError
 
 _BLOCK_BYTES = 4 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_BGZF_HEADER_BYTES = 12
-# The empty block that ends every BGZF file. Source: SAM v1, section 4.1.2.
-_BGZF_EOF = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 # What people hand over by mistake, by the first bytes.
 _OTHER_FORMATS = {
     b"BZh": "bzip2; unpack it, or recompress with bgzip",
@@ -50,8 +46,8 @@ def is_bgzip(path: Path) -> bool:
         raise ReferenceError(f"{path}: cannot read it: {error.strerror}", field="reference") from error
     if not head:
         raise ReferenceError(f"{path}: the file is empty", field="reference", reason="EMPTY_FILE")
-    if head.startswith(_GZIP_MAGIC):
-        if _bgzf_block_bytes(head) is None:
+    if head.startswith(GZIP_MAGIC):
+        if block_bytes(head) is None:
             raise ReferenceError(
                 f"{path}: compressed with gzip, which has no random access; bgzip it: "
                 f"gunzip -c {path.name} | bgzip > {path.stem}.bgz",
@@ -91,8 +87,8 @@ def read_bgzip(path: Path, block_starts: list[tuple[int, int]]) -> Iterator[byte
             if not block:
                 break
             try:
-                text = zlib.decompress(block, wbits=31)
-            except zlib.error as error:
+                text = inflate_block(block)
+            except ValueError as error:
                 raise ReferenceError(
                     f"{path}: damaged bgzip block at byte {file_at:,} ({error}); copy the file again",
                     field="reference",
@@ -106,7 +102,7 @@ def read_bgzip(path: Path, block_starts: list[tuple[int, int]]) -> Iterator[byte
             if pieces_bytes >= _BLOCK_BYTES:
                 yield b"".join(pieces)
                 pieces, pieces_bytes = [], 0
-    if last_block != _BGZF_EOF:
+    if last_block != EOF_BLOCK:
         raise ReferenceError(
             f"{path}: ends without the end-of-file block of bgzip: the copy is truncated; copy the file again",
             field="reference",
@@ -127,44 +123,28 @@ def gzi_bytes(block_starts: list[tuple[int, int]]) -> bytes:
 
 def _read_block(handle: BinaryIO, path: Path, file_at: int) -> bytes:
     """Reads one BGZF block; empty at the end of the file."""
-    head = handle.read(_BGZF_HEADER_BYTES)
-    if not head:
+    block = handle.read(HEADER_BYTES)
+    if not block:
         return b""
-    if len(head) == _BGZF_HEADER_BYTES and head.startswith(_GZIP_MAGIC):
-        head += handle.read(int.from_bytes(head[10:12], "little"))
-        num_bytes = _bgzf_block_bytes(head)
-        if num_bytes is None:
-            raise ReferenceError(
-                f"{path}: not bgzip from byte {file_at:,} on (plain gzip appended?); bgzip the whole file anew",
-                field="reference",
-                reason="NOT_BGZIP",
-            )
-        block = head + handle.read(max(0, num_bytes - len(head)))
-        if len(block) == num_bytes:
-            return block
+    if not block.startswith(GZIP_MAGIC):
+        raise ReferenceError(
+            f"{path}: bytes that are not bgzip at byte {file_at:,}; copy the file again",
+            field="reference",
+            reason="DAMAGED",
+        )
+    num_bytes = block_bytes(block)
+    if num_bytes is None and len(block) == HEADER_BYTES:
+        raise ReferenceError(
+            f"{path}: not bgzip from byte {file_at:,} on (plain gzip appended?); bgzip the whole file anew",
+            field="reference",
+            reason="NOT_BGZIP",
+        )
+    if num_bytes is not None:
+        block += handle.read(max(0, num_bytes - HEADER_BYTES))
+    if len(block) != num_bytes:
         raise ReferenceError(
             f"{path}: ends inside the bgzip block at byte {file_at:,}: the copy is truncated; copy the file again",
             field="reference",
             reason="TRUNCATED",
         )
-    raise ReferenceError(
-        f"{path}: bytes that are not bgzip at byte {file_at:,}; copy the file again",
-        field="reference",
-        reason="DAMAGED",
-    )
-
-
-def _bgzf_block_bytes(head: bytes) -> int | None:
-    """The whole block's size from its header's BC subfield; None where it is plain gzip.
-
-    Source: SAM v1, section 4.1.
-    """
-    if len(head) < _BGZF_HEADER_BYTES or head[2] != 8 or not head[3] & 4:
-        return None
-    at, end = _BGZF_HEADER_BYTES, _BGZF_HEADER_BYTES + int.from_bytes(head[10:12], "little")
-    while at + 4 <= min(end, len(head)):
-        num_bytes = int.from_bytes(head[at + 2 : at + 4], "little")
-        if head[at : at + 2] == b"BC" and num_bytes == 2:
-            return int.from_bytes(head[at + 4 : at + 6], "little") + 1
-        at += 4 + num_bytes
-    return None
+    return block

@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tasks.bgzf import GZIP_MAGIC
 from tasks.errors import RegionsError
 from tasks.genome.contigs import match_contigs
 from tasks.genome.reference import Reference
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _NUM_FAULTS_SHOWN = 10
 _LINE_BYTES = 1 << 20
 _CONTIG_SHIFT = np.int64(40)
@@ -205,7 +205,7 @@ def _fault_of(fields: list[str]) -> str | None:
 def _lines(path: Path) -> Iterator[str]:
     try:
         with open(path, "rb") as plain:
-            is_gzip = plain.read(2) == _GZIP_MAGIC
+            is_gzip = plain.read(2) == GZIP_MAGIC
             plain.seek(0)
             handle: BinaryIO = io.BufferedReader(gzip.GzipFile(fileobj=plain)) if is_gzip else plain
             while line := handle.readline(_LINE_BYTES):
