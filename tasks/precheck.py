@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.alignments.file import check_alignment
-from tasks.alignments.format import keep_offline, open_file, read_header, recognise_kind
+from tasks.alignments.format import keep_offline, open_alignment, read_header, recognise_kind
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
@@ -140,7 +140,7 @@ def describe_alignment(path: str, reference_folder: str) -> dict[str, Any]:
     """Reads a BAM's, CRAM's or SAM's header; run in a child process."""
     keep_offline()
     recognise_kind(Path(path))
-    with open_file(Path(path), load_reference(Path(reference_folder))) as alignment:
+    with open_alignment(Path(path), None, load_reference(Path(reference_folder)).fasta_path) as alignment:
         header = read_header(Path(path), alignment)
     return {
         "names": list(header.names),

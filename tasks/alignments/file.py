@@ -14,7 +14,7 @@ import pysam
 from pysam.utils import SamtoolsError
 
 from tasks.alignments.cram import CramContents, explain_decoding, look_into_cram, offer_by_md5
-from tasks.alignments.format import AlignmentHeader, keep_offline, open_file, read_header, recognise_kind
+from tasks.alignments.format import AlignmentHeader, keep_offline, open_alignment, read_header, recognise_kind
 from tasks.alignments.index import find_index, make_index
 from tasks.alignments.records import raw_chunks
 from tasks.alignments.samtools_process import samtools_said
@@ -128,7 +128,7 @@ class _Contents:
 
     @classmethod
     def read(cls, path: Path, what: str, reference: Reference, work: Path) -> _Contents:
-        with open_file(path, reference) as alignment:
+        with open_alignment(path, None, reference.fasta_path) as alignment:
             header = read_header(path, alignment)
         match = match_contigs(header.names, header.lengths_bp, header.md5s, reference)
         statistics = AlignmentStatistics(match.index, MIN_MAPPING_QUALITY)
@@ -140,7 +140,7 @@ class _Contents:
             index = make_index(path, header, work)
             statistics.add_unread(cram.skipped, cram.num_records)
         try:
-            with open_file(path, reference, index=index) as alignment:
+            with open_alignment(path, index, reference.fasta_path) as alignment:
                 for data in raw_chunks(alignment, _records(alignment, header, cram)):
                     statistics.add_records(data, reference)
                     report_progress({"num_records": statistics.num_records})
@@ -215,14 +215,14 @@ def _without_sam(path: Path, reference: Reference, output: Path) -> Path:
     """Returns a BAM or CRAM as it is, and SAM as a sorted BAM."""
     if recognise_kind(path) != "sam":
         return path
-    with open_file(path, reference) as alignment:
+    with open_alignment(path, None, reference.fasta_path) as alignment:
         read_header(path, alignment)
     return _sort(path, reference, output)
 
 
 def _in_order(path: Path, reference: Reference, output: Path) -> Path:
     """Returns a file that says it is sorted as it is, and any other sorted: a merge needs it."""
-    with open_file(path, reference) as alignment:
+    with open_alignment(path, None, reference.fasta_path) as alignment:
         order = alignment.header.to_dict().get("HD", {}).get("SO")
     return path if order == "coordinate" else _sort(path, reference, output)
 

@@ -12,7 +12,6 @@ import pysam
 
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes
 from tasks.errors import AlignmentError
-from tasks.genome.reference import Reference
 
 Kind = Literal["bam", "cram", "sam"]
 
@@ -119,29 +118,31 @@ def keep_offline() -> None:
         os.environ[f"{scheme}_proxy"] = _DEAD_PROXY
 
 
-def open_file(path: Path, reference: Reference, *, index: Path | None = None) -> Any:
+def open_alignment(path: Path, index_path: Path | None, fasta_path: Path) -> Any:
     """Opens an alignment file of any kind.
 
     Args:
         path: The file.
-        reference: Decodes a CRAM.
-        index: Its index; None to read it from its start to its end.
+        index_path: Its index; None: the one beside it, if there is one.
+        fasta_path: Decodes a CRAM; no reference is fetched from the network instead.
 
     Returns:
         A `pysam.AlignmentFile`.
 
     Raises:
-        AlignmentError: The header is broken.
+        AlignmentError: The header is broken, or the index cannot be opened.
     """
+    # In a process where `keep_offline` was not called.
+    os.environ.setdefault("REF_PATH", os.devnull)
     try:
         return pysam.AlignmentFile(
             str(path),
-            index_filename=str(index) if index else None,
-            reference_filename=str(reference.fasta_path),
+            index_filename=str(index_path) if index_path else None,
+            reference_filename=str(fasta_path),
             check_sq=False,
         )
     except (OSError, ValueError) as error:
-        raise AlignmentError(f"{path}: the header cannot be read: {error}", reason="BAD_HEADER") from error
+        raise AlignmentError(f"{path}: cannot be opened: {error}", reason="BAD_HEADER") from error
 
 
 def read_header(path: Path, alignment: Any) -> AlignmentHeader:

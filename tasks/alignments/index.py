@@ -8,7 +8,7 @@ import numpy as np
 import pysam
 from pysam.utils import SamtoolsError
 
-from tasks.alignments.format import AlignmentHeader, open_file, recognise_kind
+from tasks.alignments.format import AlignmentHeader, open_alignment, recognise_kind
 from tasks.alignments.samtools_process import samtools_said
 from tasks.alignments.statistics import AlignmentStatistics
 from tasks.errors import AlignmentError
@@ -49,7 +49,7 @@ def _fits(
     path: Path, index: Path, header: AlignmentHeader, statistics: AlignmentStatistics, reference: Reference
 ) -> bool:
     try:
-        with open_file(path, reference, index=index) as alignment:
+        with open_alignment(path, index, reference.fasta_path) as alignment:
             rows = alignment.get_index_statistics()
     except (AlignmentError, OSError, ValueError, AttributeError):
         return False

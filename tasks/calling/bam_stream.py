@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pysam
 
+from tasks.alignments.format import open_alignment as open_alignment
 from tasks.alignments.records import raw_chunks
 from tasks.errors import AlignmentError
-
-
-def open_alignment(path: Path, index_path: Path | None, fasta_path: Path) -> Any:
-    """Opens a BAM or CRAM; a CRAM is decoded with `fasta_path` and never with a reference from the network.
-
-    Raises:
-        AlignmentError: The file or its index cannot be opened.
-    """
-    # htslib asks a public server for a CRAM's reference where REF_PATH is not set; a path without files stops it.
-    os.environ.setdefault("REF_PATH", os.devnull)
-    try:
-        return pysam.AlignmentFile(
-            str(path),
-            index_filename=str(index_path) if index_path else None,
-            reference_filename=str(fasta_path),
-            require_index=True,
-        )
-    except (OSError, ValueError) as error:
-        raise AlignmentError(f"{path}: cannot be opened: {error}") from error
 
 
 def fetch_chunks(alignment: Any, tid: int, start: int, end: int) -> Iterator[np.ndarray]:
