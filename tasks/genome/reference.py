@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import secrets
 from collections.abc import Iterator
@@ -108,6 +109,15 @@ class Reference:
                 reason="PAST_CONTIG_END",
             )
         return tokens[interval.start : interval.end].tobytes().translate(_TO_LETTER).decode()
+
+    def release_pages(self) -> None:
+        """Takes the tokens' pages out of this process; they stay in the system's cache.
+
+        Variants all over a genome touch every page of it: 3 GB that would count as this process's memory.
+        """
+        pages: object = self.tokens.base
+        if isinstance(pages, mmap.mmap):
+            pages.madvise(mmap.MADV_DONTNEED)
 
 
 def prepare_reference(path: Path, folder: Path) -> Reference:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,16 +94,7 @@ class RecordReader:
             )
             ref_state, keys = key_alleles(lines.text, records, self._reference, self._regions)
             yield RecordBlock(lines, contig_name, records, ref_state, keys)
-            self._release_reference()
-
-    def _release_reference(self) -> None:
-        """Takes the reference's pages out of this process; they stay in the system's cache.
-
-        Variants all over a genome touch every page of it: 3 GB that would count as this process's memory.
-        """
-        pages: object = self._reference.tokens.base
-        if isinstance(pages, mmap.mmap):
-            pages.madvise(mmap.MADV_DONTNEED)
+            self._reference.release_pages()
 
     def _repaired(self, kind: str, number: int) -> None:
         if number:
