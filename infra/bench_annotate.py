@@ -29,7 +29,7 @@ from tasks.bgzf import BgzfWriter
 from tasks.genome.reference import Reference, load_reference, prepare_reference
 from tasks.pipelines import OutputField
 from tasks.variants.allele_runs import distinct_alleles
-from tasks.variants.annotating import annotate_vcf
+from tasks.variants.annotating import annotate_variants
 from tasks.variants.scanning import scan_variants
 from tasks.variants.score_table import ScoreTable
 from tasks.variants.table import write_variant_table
@@ -156,7 +156,7 @@ def measure_own(folder: Path) -> dict[str, float]:
 
     def annotate() -> None:
         with ScoreTable(folder / "alleles.parquet", [FIELD]) as scores:
-            annotate_vcf(vcf, reference, scores, [FIELD], output, "NA1", header_lines=[])
+            annotate_variants(vcf, reference, scores, [FIELD], output, "NA1", header_lines=[])
 
     times = {"annotate_s": timed(annotate)}
     times["annotate_peak_mb"] = peak_mb()

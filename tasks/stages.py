@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.alignments.file import check_alignment
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.counts import sum_counts
 from tasks.errors import BalanceError, ModelDataError
 from tasks.files import file_sha256, make_folder, read_json, write_json
 from tasks.folder import RunFolder
@@ -26,9 +27,11 @@ from tasks.model_host import model_server
 from tasks.plan import Plan
 from tasks.run import CALLER, load_run
 from tasks.variants.annotating import annotate_variants
+from tasks.variants.header import REASON_ID
 from tasks.variants.scanning import scan_variants
 from tasks.variants.score_table import ScoreTable
 from tasks.variants.statistics import variant_statistics
+from tasks.variants.table import write_variant_table
 
 if TYPE_CHECKING:
     from serving.server import ModelServer
@@ -186,21 +189,9 @@ def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) ->
             header_lines=[],
         )
         counts = [read_json(run.folder.summary(sample_id, name)) for name in names]
-        return {**summary, "shards": len(shards), "counts": _sum(counts)}
+        return {**summary, "shards": len(shards), "counts": sum_counts(counts)}
 
     return _stage("calls", root, sample_id, work)
-
-
-def _sum(counts: list[Summary]) -> Summary:
-    """Adds up summaries, number by number."""
-    total: Summary = {}
-    for each in counts:
-        for key, value in each.items():
-            if isinstance(value, dict):
-                total[key] = _sum([total.get(key, {}), value])
-            elif isinstance(value, (int, float)):
-                total[key] = total.get(key, 0) + value
-    return total
 
 
 def collect_alleles(root: str, sample_id: str) -> Summary:
@@ -242,7 +233,9 @@ def deliver(root: str, sample_id: str) -> Summary:
                 vcf_sample=run.sample(sample_id)["vcf_sample"],
             )
         _check_balance(sample_id, summary)
-        table = run.folder.sample(sample_id) / f"{sample_id}.parquet"
+        vcf, table = (run.folder.sample(sample_id) / f"{sample_id}{ending}" for ending in (".vcf.gz", ".parquet"))
+        own_ids = [*(field.name for field in run.pipeline.fields), REASON_ID]
+        summary["table_rows"] = write_variant_table(vcf, table, own_ids)
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
         files = sorted(path for path in run.folder.sample(sample_id).iterdir() if path.is_file())
         summary["digests"] = {str(path.relative_to(run.folder.root)): file_sha256(path) for path in files}

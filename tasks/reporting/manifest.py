@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tasks.counts import sum_counts
 from tasks.errors import BalanceError
 from tasks.files import read_json
 from tasks.folder import RunFolder
@@ -69,18 +70,6 @@ def stage_summaries(folder: RunFolder, sample_id: str) -> dict[str, Json]:
     """The summaries of a sample's finished stages."""
     paths = {stage: folder.summary(sample_id, stage) for stage in STAGES}
     return {stage: read_json(path) for stage, path in paths.items() if path.exists()}
-
-
-def sum_counts(counts: Iterable[Json]) -> Json:
-    """Adds dictionaries of numbers up, key by key, at any depth; what is not a number is left out."""
-    total: Json = {}
-    for each in counts:
-        for key, value in each.items():
-            if isinstance(value, dict):
-                total[key] = sum_counts([total.get(key, {}), value])
-            elif isinstance(value, (int, float)):
-                total[key] = total.get(key, 0) + value
-    return total
 
 
 def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Json:

@@ -28,7 +28,6 @@ from tasks.variants.records import RecordBlock, RecordReader
 from tasks.variants.scanning import ScanCounts, check_sample
 from tasks.variants.score_table import MISSING, ScoreTable
 from tasks.variants.splice import Splicer
-from tasks.variants.table import write_variant_table
 
 _REJECTED_HEAD = (
     b"## Lines that are not VCF records, byte for byte as in the input. "
@@ -48,7 +47,7 @@ def annotate_variants(
     regions: Regions | None = None,
     vcf_sample: str | None = None,
 ) -> dict[str, Any]:
-    """Writes a sample's outputs: ``ID.vcf.gz``, its index, ``ID.parquet``, and ``ID.rejected.vcf`` if there is need.
+    """Writes a sample's ``ID.vcf.gz``, its index, and ``ID.rejected.vcf`` if there is need.
 
     Args:
         path: The input, plain, gzip, bgzip or BCF.
@@ -62,49 +61,14 @@ def annotate_variants(
         vcf_sample: The one sample column to keep; None keeps all.
 
     Returns:
-        See `annotate_vcf`; and ``table_rows``.
+        The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
+        alleles by reason (those of the table too), ``contigs`` (records on each), ``index`` (``tbi``, ``csi`` or None),
+        ``index_reason`` (why there is none), and ``repairs`` by kind.
 
     Raises:
         VariantFileError: The file is damaged, or not the one that was scanned.
         ReferenceError: It was made with another reference.
         BalanceError: An allele that is to be scored is not in the table.
-    """
-    summary = annotate_vcf(
-        path,
-        reference,
-        scores,
-        fields,
-        folder,
-        sample_id,
-        header_lines=header_lines,
-        regions=regions,
-        vcf_sample=vcf_sample,
-    )
-    table = folder / f"{sample_id}.parquet"
-    own_ids = [*(field.name for field in fields), REASON_ID]
-    summary["table_rows"] = write_variant_table(folder / f"{sample_id}.vcf.gz", table, own_ids)
-    summary["files"] = sorted([*summary["files"], table.name])
-    return summary
-
-
-def annotate_vcf(
-    path: Path,
-    reference: Reference,
-    scores: ScoreTable,
-    fields: Sequence[OutputField],
-    folder: Path,
-    sample_id: str,
-    *,
-    header_lines: Sequence[str],
-    regions: Regions | None = None,
-    vcf_sample: str | None = None,
-) -> dict[str, Any]:
-    """Writes the annotated VCF, its index and the rejected lines; arguments as for `annotate_variants`.
-
-    Returns:
-        The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
-        alleles by reason (those of the table too), ``contigs`` (records on each), ``index`` (``tbi``, ``csi`` or None),
-        ``index_reason`` (why there is none), ``repairs`` by kind and ``files`` (names).
     """
     make_folder(folder)
     output = folder / f"{sample_id}.vcf.gz"
@@ -140,9 +104,6 @@ def annotate_vcf(
         "index": index,
         "index_reason": index_reason,
         "repairs": dict(sorted((reader.repairs | repairs).items())),
-        "files": sorted(
-            [output.name, *([f"{output.name}.{index}"] if index else []), *([rejected.name] * (counts.rejected > 0))]
-        ),
     }
 
 

@@ -7,13 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tasks.errors import BalanceError
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
-from tasks.reporting.manifest import make_manifest, sum_counts, without_folders
+from tasks.reporting.manifest import make_manifest, without_folders
 from tests.tasks.report_cohort import SECONDS, STATISTICS, make_cohort
 
 FAILED = {"S0003": ("TRUNCATED", "/lab/incoming/S0003.fastq: cut off; copy it again")}
@@ -99,18 +97,6 @@ def test_no_sample_done_is_a_manifest_too(tmp_path: Path) -> None:
     folder.alleles.unlink()
     cohort = make_manifest(folder, [], {})["cohort"]
     assert (cohort["done"], cohort["failed"], cohort["alleles"], cohort["distinct"]["alleles"]) == (0, 2, 0, 0)
-
-
-COUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3).map(
-    lambda own: {**own, "inner": dict(own), "words": "left out"}
-)
-
-
-@given(st.lists(COUNTS, max_size=5), st.randoms(use_true_random=False))
-def test_sums_do_not_depend_on_the_order_of_workers(counts: list[dict[str, Any]], random: Any) -> None:
-    shuffled = random.sample(counts, len(counts))
-    assert sum_counts(counts) == sum_counts(shuffled)
-    assert sum_counts(counts).get("inner", {}).get("a", 0) == sum(each.get("a", 0) for each in counts)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from tasks.genome.regions import Regions
 from tasks.pipelines import OutputField
 from tasks.variants.allele_runs import distinct_alleles
 from tasks.variants.annotating import annotate_variants
+from tasks.variants.header import REASON_ID
 from tasks.variants.scanning import scan_variants
 from tasks.variants.score_table import ScoreTable
+from tasks.variants.table import write_variant_table
 
 SCORE = OutputField("CF_TEST", "Float", "A", "A number", decimals=4)
 LENGTH_BP = 2000
@@ -116,6 +118,8 @@ def annotate(
             regions=regions,
             vcf_sample=vcf_sample,
         )
+    outputs = folder / "out"
+    summary["table_rows"] = write_variant_table(outputs / "S.vcf.gz", outputs / "S.parquet", [SCORE.name, REASON_ID])
     for name in ("records_in", "records", "rejected", "alleles", "sorted", "contigs"):
         assert summary[name] == scan[name]
     assert summary["records_in"] == summary["records_out"] + summary["rejected"]
