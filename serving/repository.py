@@ -97,7 +97,8 @@ def _apply_policy(message: Any, found: Sequence[int]) -> tuple[int, ...]:
         absent = [version for version in wanted if version not in found]
         if absent or not wanted:
             raise ModelLoadError(
-                f"model {message.name!r}: version_policy.specific asks for {wanted}, the folder has {list(found)}",
+                f"model {message.name!r}: version_policy.specific asks for {', '.join(map(str, wanted)) or 'none'}, "
+                f"the folder has {', '.join(map(str, found))}",
                 field="version_policy",
             )
         return tuple(wanted)

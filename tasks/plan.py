@@ -78,7 +78,7 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
     Raises:
         FolderError: It may not; the message lists every difference.
     """
-    faults = [f"{where}: was {a!r}, now {b!r}" for where, a, b in _differences(old.recipe, new.recipe, "")]
+    faults = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "")]
     for sample_id in sorted(finished):
         if sample_id not in new.samples:
             faults.append(f"sample {sample_id}: is in the folder, not in the sheet")
@@ -86,7 +86,7 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
         before, now = old.samples.get(sample_id), new.samples[sample_id]
         if before is not None:
             faults += [
-                f"sample {sample_id}, {where}: was {a!r}, now {b!r}" for where, a, b in _differences(before, now, "")
+                f"sample {sample_id}, {where}: was {a}, now {b}" for where, a, b in _differences(before, now, "")
             ]
     if faults:
         raise FolderError(
@@ -98,17 +98,27 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
         )
 
 
-def _differences(old: Any, new: Any, where: str) -> list[tuple[str, Any, Any]]:
-    if isinstance(old, dict) and isinstance(new, dict):
+def _differences(old: Any, new: Any, where: str) -> list[tuple[str, str, str]]:
+    """Where two values differ, and how each reads there."""
+    if isinstance(old, dict) or isinstance(new, dict):
+        old, new = old or {}, new or {}
         found = []
         for key in sorted({*old, *new}):
             found += _differences(old.get(key), new.get(key), f"{where}.{key}" if where else str(key))
         return found
-    return [] if old == new else [(where, _short(old), _short(new))]
+    return [] if old == new else [(where, _in_words(old), _in_words(new))]
 
 
-def _short(value: Any) -> Any:
-    return value[:12] + "…" if isinstance(value, str) and len(value) == 64 else value
+def _in_words(value: Any) -> str:
+    """A value of a plan as people read it; digests are cut."""
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
+    text = str(value)
+    return f"{text[:12]}…" if isinstance(value, str) and len(text) == 64 else text
 
 
 def digest_files(paths: Sequence[Path], memory: Path, on_done: Callable[[], None] = lambda: None) -> dict[Path, str]:

@@ -78,7 +78,8 @@ class TorchBackend(Backend):
             return _signature(program, [tensor.name for tensor in message.output])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ModelLoadError(
-                f"model {message.name!r}: {path}: its inputs and outputs are not plain tensors: {error!r}"
+                f"model {message.name!r}: {path}: its inputs and outputs are not plain tensors: "
+                f"{type(error).__name__}: {error}"
             ) from error
 
     @classmethod

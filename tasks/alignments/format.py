@@ -12,6 +12,7 @@ import pysam
 
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes
 from tasks.errors import AlignmentError
+from tasks.quoting import quoted
 
 Kind = Literal["bam", "cram", "sam"]
 
@@ -87,9 +88,7 @@ def recognise_kind(path: Path) -> Kind:
         raise AlignmentError(
             f"{path}: SAM without a header: no @SQ lines say what the contigs are", reason="NO_CONTIGS"
         )
-    raise AlignmentError(
-        f"{path}: not BAM, CRAM or SAM: it begins with {ascii(text[:12])[2:-1]!r}", reason="NOT_ALIGNMENT"
-    )
+    raise AlignmentError(f"{path}: not BAM, CRAM or SAM: it begins with {quoted(text[:12])}", reason="NOT_ALIGNMENT")
 
 
 def _check_cram_end(path: Path, head: bytes, end: bytes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.errors import ReferenceError
+from tasks.quoting import quoted
 
 _UPPER = bytes(range(256)).upper()
 _BLANKS = b"\n\r \t\v\f"
@@ -127,7 +128,7 @@ class FastaScan:
             raise self._error(f"line {line}: the first line must begin with '>' and a contig's name")
         hint = "is this a protein FASTA?" if chr(text[where]).isalpha() else "is the file damaged?"
         raise self._error(
-            f"line {line}: contig {self._open.name}: {chr(text[where])!r} is not a nucleotide code; {hint}"
+            f"line {line}: contig {self._open.name}: {quoted(text[where : where + 1])} is not a nucleotide code; {hint}"
         )
 
     def _check_header_bytes(self, header: bytes) -> None:
@@ -143,7 +144,7 @@ class FastaScan:
         name = header.split(maxsplit=1)[0] if header[:1].strip() else b""
         if not _NAME.fullmatch(name):
             raise self._error(
-                f"line {self._line}: {name.decode(errors='replace')!r} is not a contig name; right after '>' comes a "
+                f"line {self._line}: {quoted(name)} is not a contig name; right after '>' comes a "
                 "name of letters, digits and punctuation other than , \" ' ( ) < > [ ] { } \\ `"
             )
         text = name.decode()

@@ -17,6 +17,7 @@ from tasks.bgzf import GZIP_MAGIC
 from tasks.errors import RegionsError
 from tasks.genome.contigs import match_contigs
 from tasks.genome.reference import Reference
+from tasks.quoting import quoted
 
 _NUM_FAULTS_SHOWN = 10
 _LINE_BYTES = 1 << 20
@@ -187,18 +188,18 @@ def _read_intervals(path: Path) -> tuple[list[str], np.ndarray, np.ndarray, np.n
 
 
 def _fault_of(fields: list[str]) -> str | None:
-    shown = "\t".join(fields)[:80]
+    shown = quoted("\t".join(fields), 80)
     if fields[0].startswith("@"):
-        return f"{shown!r} is a line of an interval_list (1-based); convert it to BED"
+        return f"{shown} is a line of an interval_list (1-based); convert it to BED"
     if len(fields) < 3:
-        return f"{shown!r} has {len(fields)} columns, BED has at least 3"
+        return f"{shown} has {len(fields)} columns, BED has at least 3"
     start, end = fields[1].strip(), fields[2].strip()
     if not (start.isascii() and start.isdigit() and end.isascii() and end.isdigit()):
-        return f"{shown!r}: start and end must be whole numbers"
+        return f"{shown}: start and end must be whole numbers"
     if max(len(start), len(end)) > 12:
-        return f"{shown!r}: start and end are longer than any contig"
+        return f"{shown}: start and end are longer than any contig"
     if int(start) > int(end):
-        return f"{shown!r}: the start is past the end"
+        return f"{shown}: the start is past the end"
     return None
 
 

@@ -16,6 +16,7 @@ from monitoring.kmers import DEFAULT_K
 from tasks.bgzf import GZIP_MAGIC
 from tasks.errors import ReadsError
 from tasks.isolation import report_progress
+from tasks.quoting import quoted
 from tasks.reads.blocks import lacks_bgzip_end
 from tasks.reads.records import read_records
 from tasks.reads.statistics import ReadsStatistics
@@ -132,7 +133,7 @@ def _check_single(source: _File, lane: Lane, warnings: list[str]) -> int:
             names = [_name(source.path, first), _name(source.path, first + 1)]
             raise ReadsError(
                 f"{source.path}: records {first + 1:,} and {first + 2:,} should be mates (interleaved), but are "
-                f"{names[0]!r} and {names[1]!r}",
+                f"{quoted(names[0])} and {quoted(names[1])}",
                 reason="MATES_DIFFER",
             )
         num_reads += num_even
@@ -165,7 +166,7 @@ def _check_mates(first: _File, second: _File) -> int:
             record = num_pairs + int(unequal[0])
             raise ReadsError(
                 f"{first.path} and {second.path}: record {record + 1:,} should be one pair, but is "
-                f"{_name(first.path, record)!r} and {_name(second.path, record)!r}",
+                f"{quoted(_name(first.path, record))} and {quoted(_name(second.path, record))}",
                 reason="MATES_DIFFER",
             )
         num_pairs += num_compared
@@ -182,7 +183,7 @@ def _check_mates(first: _File, second: _File) -> int:
     mates = [_mate(_header(source.path, 0)) for source in (first, second)] if num_pairs else [None, None]
     if mates[0] is not None and mates[0] == mates[1]:
         raise ReadsError(
-            f"{first.path} and {second.path}: both hold mate {mates[0]} ({_header(first.path, 0)!r})",
+            f"{first.path} and {second.path}: both hold mate {mates[0]} ({quoted(_header(first.path, 0))})",
             reason="MATES_DIFFER",
         )
     return num_pairs

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from numba import njit
 
 from tasks.errors import ReadsError
+from tasks.quoting import quoted
 from tasks.reads.blocks import read_blocks
 
 NUM_QUALITIES = 94
@@ -274,34 +275,28 @@ def _explain(path: Path, num_records: int, text: bytes, at: int, status: int, fa
     lines = [line.rstrip(b"\r") for line in text[at:].split(b"\n", 4)]
     line_start = text.rfind(b"\n", 0, fault_at) + 1
     column = fault_at - line_start + 1
-    found = _shown(text[fault_at : fault_at + 1])
+    found = quoted(text[fault_at : fault_at + 1])
     if status == _NO_AT:
-        return _fault(path, num_records, 1, f"begins with {_shown(lines[0])}, not with @", "BAD_FASTQ")
+        return _fault(path, num_records, 1, f"begins with {quoted(lines[0])}, not with @", "BAD_FASTQ")
     if status == _BLANK_LINE:
         return _fault(path, num_records, 1, "a blank line where a record should begin", "BAD_FASTQ")
     if status == _BAD_NAME:
-        return _fault(path, num_records, 1, f"no usable read name: {_shown(lines[0])}", "BAD_FASTQ")
+        return _fault(path, num_records, 1, f"no usable read name: {quoted(lines[0])}", "BAD_FASTQ")
     if status == _LONG_NAME:
         what = f"the read name has {fault_at - at - 1} bytes; BAM holds {_MAX_NAME_BYTES}"
         return _fault(path, num_records, 1, what, "BAD_FASTQ")
     if status == _BAD_BASE:
         return _fault(path, num_records, 2, f"column {column} of the sequence is {found}, not a base", "BAD_FASTQ")
     if status == _NO_PLUS:
-        what = f"the third line is {_shown(lines[2])}, not +; a record has four lines"
+        what = f"the third line is {quoted(lines[2])}, not +; a record has four lines"
         if lines[2] and max(_TOKEN_OF[byte] for byte in lines[2]) <= 4:
             what += " (if sequences go over several lines, unwrap them: seqtk seq)"
         return _fault(path, num_records, 3, what, "BAD_FASTQ")
     if status == _OTHER_NAME:
-        what = f"the third line {_shown(lines[2])} names another read than the first, {_shown(lines[0])}"
+        what = f"the third line {quoted(lines[2])} names another read than the first, {quoted(lines[0])}"
         return _fault(path, num_records, 3, what, "BAD_FASTQ")
     if status == _BAD_LENGTH:
         what = f"{len(lines[1]):,} bases but {len(lines[3]):,} qualities"
         return _fault(path, num_records, 4, what, "BAD_FASTQ")
     what = f"column {column} of the qualities is {found}, not one of ! to ~"
     return _fault(path, num_records, 4, what, "BAD_FASTQ")
-
-
-def _shown(line: bytes) -> str:
-    """A line as an error shows it: quoted, printable, not long."""
-    text = ascii(line[:60].decode("latin-1"))
-    return text if len(line) <= 60 else f"{text[:-1]}...'"

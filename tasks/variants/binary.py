@@ -61,11 +61,12 @@ def convert(bcf: str, text: str) -> None:
     import pysam.bcftools
     from pysam.utils import SamtoolsError
 
+    from tasks.alignments.samtools_process import samtools_said
+
     try:
         pysam.bcftools.view("--no-version", "-Oz", "-o", text, bcf, catch_stdout=False)
     except SamtoolsError as error:
-        said = " ".join(str(error).split())
-        raise VariantFileError(f"{bcf}: not a whole BCF: {said[:300]}", reason="DAMAGED") from error
+        raise VariantFileError(f"{bcf}: not a whole BCF: {samtools_said(error)}", reason="DAMAGED") from error
 
 
 def _check_end(path: Path) -> None:

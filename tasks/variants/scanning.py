@@ -13,6 +13,7 @@ from tasks.files import make_folder
 from tasks.genome.header_check import check_header_contigs
 from tasks.genome.reference import Reference
 from tasks.genome.regions import Regions
+from tasks.quoting import quoted
 from tasks.variants.allele_kernels import REF_DIFFERS, REF_MATCHES, SKIP_REASONS
 from tasks.variants.allele_runs import RunWriter
 from tasks.variants.alleles import allele_table
@@ -201,7 +202,9 @@ def check_sample(path: Path, samples: tuple[str, ...], vcf_sample: str | None) -
     if vcf_sample is not None and vcf_sample not in samples:
         some = ", ".join(samples[:10]) + ", ..." * (len(samples) > 10)
         raise VariantFileError(
-            f"{path}: no sample {vcf_sample!r}; it has {some or 'none'}", field="vcf_sample", reason="NO_SUCH_SAMPLE"
+            f"{path}: no sample {quoted(vcf_sample)}; it has {some or 'none'}",
+            field="vcf_sample",
+            reason="NO_SUCH_SAMPLE",
         )
 
 

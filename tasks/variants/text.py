@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes, inflate_block
 from tasks.errors import VariantFileError
+from tasks.quoting import quoted
 
 BLOCK_BYTES = 4 << 20
 """Text is handed on in blocks of about this size."""
@@ -110,7 +111,7 @@ class VariantText:
 
     def _no_columns(self, line: bytes, number: int) -> VariantFileError:
         if number == 1 and line.count(b"\t") < _COLUMNS.count(b"\t"):
-            return VariantFileError(f"{self.path}: not a VCF: it starts with {line[:40]!r}", reason="NOT_VCF")
+            return VariantFileError(f"{self.path}: not a VCF: it starts with {quoted(line, 40)}", reason="NOT_VCF")
         return VariantFileError(
             f"{self.path}: line {number}: records without a #CHROM line before them; "
             "put the header back (bcftools reheader, or cat header.vcf body.vcf)",
@@ -125,14 +126,14 @@ class VariantText:
             if b"" in names:
                 raise VariantFileError(at + "a sample without a name: a tab too many", reason="BAD_HEADER")
             if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1).decode(errors="replace")
-                raise VariantFileError(at + f"two samples are named {twice!r}", reason="DUPLICATE_SAMPLE")
+                twice = next(name for name in names if names.count(name) > 1)
+                raise VariantFileError(at + f"two samples are named {quoted(twice)}", reason="DUPLICATE_SAMPLE")
             if b"\0" in columns:
                 raise VariantFileError(at + "a NUL byte in a sample's name", reason="BAD_HEADER")
             return tuple(lines)
         hint = " (spaces where tabs belong?)" if b" " in columns and b"\t" not in columns else ""
         raise VariantFileError(
-            f"{self.path}: line {len(lines)}: {columns[:80].decode(errors='replace')!r} is not the column line{hint}; "
+            f"{self.path}: line {len(lines)}: {quoted(columns, 80)} is not the column line{hint}; "
             "it must be #CHROM POS ID REF ALT QUAL FILTER INFO, then FORMAT and samples, with tabs between",
             reason="BAD_HEADER",
         )

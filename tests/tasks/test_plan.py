@@ -51,6 +51,16 @@ def test_every_difference_is_named() -> None:
         assert text in str(caught.value)
 
 
+def test_differences_are_told_in_words() -> None:
+    lanes = {"kind": "fastq", "files": [], "lanes": [["1", "3" * 64, None, False]]}
+    caller = {**lanes, "lanes": [["1", "3" * 64, "4" * 64, True]], "models": {"reads": {"version": 2}}}
+    with pytest.raises(FolderError) as caught:
+        check_resumable(Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": caller}), ["A"])
+    assert "lanes: was 1, 333333333333…, none, no, now 1, 333333333333…, 444444444444…, yes" in str(caught.value)
+    assert "models.reads.version: was none, now 2" in str(caught.value)
+    assert not set("[]{}") & set(str(caught.value))
+
+
 def test_unchanged_files_are_not_read_again(tmp_path: Path) -> None:
     path, memory = tmp_path / "input.vcf", tmp_path / "digests.json"
     path.write_bytes(b"old")

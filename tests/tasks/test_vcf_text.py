@@ -99,6 +99,7 @@ def test_a_header_alone_is_a_vcf_without_records(end: bytes, tmp_path: Path) -> 
         (gzip.compress(b""), "EMPTY_FILE"),
         (EOF_BLOCK, "EMPTY_FILE"),
         (b"hello\n", "NOT_VCF"),
+        (b"\x1b[31mred\x00 \xfe" + b"x" * 200 + b"\n", "NOT_VCF"),
         (b"\x89PNG\r\n\x1a\n\0\0", "NOT_VCF"),
         (gzip.compress(b"BAM\x01\0\0"), "NOT_VCF"),
         ("##fileformat".encode("utf-16"), "NOT_VCF"),
@@ -117,6 +118,9 @@ def test_says_why_a_file_is_not_a_vcf(content: bytes, reason: str, tmp_path: Pat
         VariantText(tmp_path / "x")
     assert caught.value.reason == reason
     assert "x: " in caught.value.message
+    assert caught.value.message.isprintable()
+    assert "b'" not in caught.value.message
+    assert len(caught.value.message) < len(str(tmp_path)) + 200
 
 
 def test_a_missing_file_and_a_folder_have_their_reasons(tmp_path: Path) -> None:
