@@ -80,7 +80,7 @@ _BUILD_OF_M5 = {md5: build for build, md5s in _M5.items() for md5 in md5s.split(
 # UCSC's hg19 carries NC_001807 as chrM; every later human FASTA, and GRCh37 as the 1000 Genomes gave it out, the rCRS.
 _HG19_MITOCHONDRION_BP = 16_571
 _MITOCHONDRIA = frozenset({"M", "MT"})
-_ROWS_SHOWN = 30
+_ROWS_SHOWN = 10
 
 
 class StatedContig(Protocol):
@@ -170,7 +170,7 @@ def side_by_side(
     lines = [f"    {title:<{width}}   {other_title}"]
     lines += [f"  {mark} {left:<{width}}   {right}" for mark, left, right in cells]
     if len(ordered) > _ROWS_SHOWN:
-        lines.append(f"    ... and {len(ordered) - _ROWS_SHOWN:,} lines more")
+        lines.append(f"    … and {len(ordered) - _ROWS_SHOWN:,} more")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tasks.errors import ReferenceError
 from tasks.genome.builds import HeaderContig, plain_name, recognise_build, side_by_side
 from tasks.genome.contigs import CONTIG_LENGTH_DIFFERS, CONTIG_M5_DIFFERS, UNKNOWN_CONTIG, ContigMatch, match_contigs
-from tasks.genome.reference import Reference
+from tasks.genome.reference import Contig, Reference
 
 _NAMES_SHOWN = 5
 
@@ -53,7 +53,8 @@ def check_header_contigs(
 
     Raises:
         ReferenceError: A contig that carries data has another length or M5 in the reference, or all data lie on contigs
-            it does not have. The message names both builds and shows both contig lists side by side.
+            it does not have. The message's first line names both builds and the first differences; below it stand both
+            contig lists side by side, cut where they are long.
     """
     match = match_contigs(names, lengths_bp, md5s, reference)
     contigs = [HeaderContig(*stated) for stated in zip(names, lengths_bp, md5s, strict=True)]
@@ -71,7 +72,11 @@ def check_header_contigs(
         (CONTIG_LENGTH_DIFFERS, "have another length there"),
         (CONTIG_M5_DIFFERS, "have the same length but other bases (M5) there, as in a masked or patched copy"),
     ):
-        at_fault = [names[row] for row in telling if match.reason[row] == misfit]
+        at_fault = [
+            f"{names[row]} ({_difference(contigs[row], reference.contigs[match.namesake[row]])})"
+            for row in telling
+            if match.reason[row] == misfit
+        ]
         if at_fault:
             problem = f"contigs with data {difference}: {_some(at_fault)}"
             raise _other_reference(what, problem, contigs, carrying, build, reference)
@@ -92,18 +97,29 @@ def _other_reference(
     build: str | None,
     reference: Reference,
 ) -> ReferenceError:
-    own, other = build or "no build known to this program", reference.build or "no build known to this program"
+    unknown = "no build known to this program"
     with_data = set(carrying)
     ordered = [contigs[row] for row in carrying] + [c for row, c in enumerate(contigs) if row not in with_data]
-    table = side_by_side(f"input ({own})", ordered, f"reference ({other})", reference.contigs)
+    table = side_by_side(
+        f"input ({build or unknown})", ordered, f"reference ({reference.build or unknown})", reference.contigs
+    )
+    name = f"{reference.path.name} ({reference.build})" if reference.build else reference.path.name
+    looks = f"its header is {build}'s; " if build and build != reference.build else ""
     advice = (
         f"give the {build} FASTA" if build and build != reference.build else "give the FASTA the input was made with"
     )
     return ReferenceError(
-        f"{what}: made with another reference than {reference.path.name}: {problem}; {advice} as --reference, or input "
-        f"made with this one\n{table}",
+        f"{what}: made with another reference than {name}: {looks}{problem}; {advice} as --reference, or input made "
+        f"with this one\n{table}",
         field="reference",
     )
+
+
+def _difference(contig: HeaderContig, other: Contig) -> str:
+    """How a contig differs from the reference's of its name."""
+    if contig.length_bp is not None and contig.length_bp != other.length_bp:
+        return f"{contig.length_bp:,} bp, there {other.length_bp:,}"
+    return f"M5 {(contig.md5 or '')[:8]}…, there {other.md5[:8]}…"
 
 
 def _some(names: list[str]) -> str:

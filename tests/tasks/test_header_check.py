@@ -65,10 +65,24 @@ def test_all_data_elsewhere_is_an_error(reference: Reference) -> None:
 
 def test_without_counts_only_a_header_that_fits_nowhere_is_refused(reference: Reference) -> None:
     assert check(reference, ("chr1", 8, None, None), ("chr2", 999, None, None)).skipped == {}
-    with pytest.raises(ReferenceError, match="another length there: chr1, chr2"):
+    with pytest.raises(ReferenceError, match=r"another length there: chr1 \(9 bp, there 8\), chr2"):
         check(reference, ("chr1", 9, None, None), ("chr2", 999, None, None), ("MT", 5, None, None))
     with pytest.raises(ReferenceError, match="none of its contigs"):
         check(reference, ("ecoli", None, None, None))
+
+
+def test_the_first_line_names_builds_and_first_differences(tmp_path: Path) -> None:
+    fasta = tmp_path / "genome.fa"
+    fasta.write_text(">chrM\nACGTA\n>chr21\n" + "A" * 8 + "\n")
+    other = prepare_reference(fasta, tmp_path / "run")
+    contigs = [("21", 48_129_895, None, 5), *((str(number), 100 + number, None, 0) for number in range(1000, 3000))]
+    with pytest.raises(ReferenceError) as caught:
+        check(other, *contigs)
+    headline, *table = str(caught.value).splitlines()
+    assert "than genome.fa: its header is GRCh37's; contigs with data have another length there: 21 (48" in headline
+    assert "give the GRCh37 FASTA" in headline
+    assert len(table) == 12
+    assert table[-1].strip() == "… and 1,991 more"
 
 
 def test_nothing_to_check(reference: Reference) -> None:
