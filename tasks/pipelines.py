@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tasks.errors import InputError
-from tasks.windows import MAX_ALLELE_BP, UNKNOWN_TOKEN, alternate_windows, column_bases, reference_windows
+from tasks.windows import (
+    MAX_ALLELE_BP,
+    UNKNOWN_TOKEN,
+    alternate_windows,
+    column_bases,
+    reference_windows,
+    windows_on_contig,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +157,10 @@ class DemoEffect(Pipeline):
         ref, alt = column_bases(alleles["ref"]), column_bases(alleles["alt"])
         windows = reference_windows(reference, contig, start)
         reason = np.full(len(start), None, dtype=object)
-        reason[(windows == UNKNOWN_TOKEN).mean(axis=1) > 0.5] = "NO_REFERENCE_SEQUENCE"
+        # What lies outside the contig is no gap in the reference: on a contig of 60 bases, 60 are all there is.
+        on_contig = windows_on_contig(reference, contig, start)
+        num_unknown = ((windows == UNKNOWN_TOKEN) & on_contig).sum(axis=1)
+        reason[2 * num_unknown > on_contig.sum(axis=1)] = "NO_REFERENCE_SEQUENCE"
         reason[np.maximum(ref.lengths_bp, alt.lengths_bp) > MAX_ALLELE_BP] = "TOO_LONG"
         allele = np.flatnonzero(reason == None).astype(np.int64)  # noqa: E711 - element by element
         alternates = alternate_windows(reference, contig, start, ref.lengths_bp, alt)

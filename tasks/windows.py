@@ -82,6 +82,13 @@ def reference_windows(reference: Reference, contig: NDArray[np.int32], start: ND
     return windows
 
 
+def windows_on_contig(reference: Reference, contig: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tells which places of the windows that `reference_windows` cuts lie on the contig: bool ``[n, WINDOW_BP]``."""
+    place = start[:, None] - CENTRE + np.arange(WINDOW_BP)
+    inside: NDArray[np.bool_] = (place >= 0) & (place < np.diff(reference.offsets)[contig][:, None])
+    return inside
+
+
 def alternate_windows(
     reference: Reference, contig: NDArray[np.int32], start: NDArray[np.int64], ref_bp: NDArray[np.int64], alt: Bases
 ) -> NDArray[np.uint8]:

@@ -11,12 +11,13 @@ _ALLELE_REASONS = {
     "UNKNOWN_CONTIG": "The reference genome has no contig of that name.",
     "CONTIG_LENGTH_DIFFERS": "The contig has another length in the file's header than in the reference genome.",
     "CONTIG_M5_DIFFERS": "The contig has another checksum (M5) in the file's header than in the reference genome.",
-    "PAST_CONTIG_END": "The record's place is before the first or after the last base of its contig.",
+    "BEFORE_CONTIG_START": "POS is 0, the telomere: a place before the first base of its contig.",
+    "PAST_CONTIG_END": "The record's REF goes past the last base of its contig.",
     "OFF_TARGET": "The allele lies outside the regions that this run keeps to.",
     "NO_CHANGE": "ALT equals REF: nothing changes.",
     "MISSING_ALLELE": "One of several ALT alleles is '.', a missing value.",
     "TOO_LONG": "The allele is longer than the window that the model sees.",
-    "NO_REFERENCE_SEQUENCE": "More than half of the window around the allele is N in the reference genome.",
+    "NO_REFERENCE_SEQUENCE": "REF, or more than half of the contig's bases in the window, is N in the reference.",
 }
 
 _READ_REASONS = {

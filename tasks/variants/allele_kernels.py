@@ -21,6 +21,7 @@ SKIP_REASONS = (
     "UNKNOWN_CONTIG",
     "CONTIG_LENGTH_DIFFERS",
     "CONTIG_M5_DIFFERS",
+    "BEFORE_CONTIG_START",
     "PAST_CONTIG_END",
     "NOT_ACGT",
     "NO_REFERENCE_SEQUENCE",
@@ -34,6 +35,7 @@ _SYMBOLIC = SKIP_REASONS.index("SYMBOLIC")
 _BREAKEND = SKIP_REASONS.index("BREAKEND")
 _SPANNING_DELETION = SKIP_REASONS.index("SPANNING_DELETION")
 _MISSING_ALLELE = SKIP_REASONS.index("MISSING_ALLELE")
+_BEFORE_CONTIG_START = SKIP_REASONS.index("BEFORE_CONTIG_START")
 _PAST_CONTIG_END = SKIP_REASONS.index("PAST_CONTIG_END")
 _NOT_ACGT = SKIP_REASONS.index("NOT_ACGT")
 _NO_REFERENCE_SEQUENCE = SKIP_REASONS.index("NO_REFERENCE_SEQUENCE")
@@ -41,7 +43,7 @@ _REF_MISMATCH = SKIP_REASONS.index("REF_MISMATCH")
 _NO_CHANGE = SKIP_REASONS.index("NO_CHANGE")
 OFF_TARGET = SKIP_REASONS.index("OFF_TARGET")
 
-REF_UNCHECKED, REF_MATCHES, REF_DIFFERS, REF_PAST_END = 0, 1, 2, 3
+REF_UNCHECKED, REF_MATCHES, REF_DIFFERS, REF_OUTSIDE = 0, 1, 2, 3
 """What became of a record's REF beside the reference; unchecked where either has something else than A, C, G, T."""
 
 _OTHER = 4
@@ -84,8 +86,10 @@ def _check_ref(text: Any, begin: int, end: int, tokens: Any, low: int, high: int
         What became of it (``REF_*``) and the skip code that its alleles earn by it.
     """
     length = end - begin
-    if start < 0 or start + length > high - low:
-        return REF_PAST_END, _PAST_CONTIG_END
+    if start < 0:  # VCF 4.3, section 1.6.1: POS 0 is the telomere, a place without a base
+        return REF_OUTSIDE, _BEFORE_CONTIG_START
+    if start + length > high - low:
+        return REF_OUTSIDE, _PAST_CONTIG_END
     known = True
     matches = True
     for offset in range(length):

@@ -16,7 +16,8 @@ SHAPES = {"reference_window": (128,), "alternate_window": (128,), "state": (7,)}
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     folder = tmp_path_factory.mktemp("reference")
-    (folder / "r.fa").write_text(">one\n" + "ACGT" * 100 + "N" * 400 + "\n")
+    contigs = {"one": "ACGT" * 100 + "N" * 400, "short": "ACGT" * 15, "gap": "N" * 40 + "ACGT" * 5}
+    (folder / "r.fa").write_text("".join(f">{name}\n{bases}\n" for name, bases in contigs.items()))
     return prepare_reference(folder / "r.fa", folder / "prepared")
 
 
@@ -33,6 +34,18 @@ def test_each_allele_has_a_row_or_a_reason(reference: Reference) -> None:
     assert rows.inputs["state"].shape == (1, 7)
     changed = rows.inputs["reference_window"] != rows.inputs["alternate_window"]
     assert np.argwhere(changed).tolist() == [[0, 64]]
+
+
+def test_a_short_contig_is_no_gap_in_the_reference(reference: Reference) -> None:
+    table = alleles((0, "A", "G"), (30, "G", "T"), (59, "T", "C"))
+    short = table.set_column(2, "contig", pa.array([1] * 3, pa.int32()))
+    rows = make_pipeline(DEFAULT_PIPELINE).expand(short, reference, SHAPES)
+    assert rows.reason.tolist() == [None] * 3
+    assert (rows.inputs["reference_window"] != 4).sum(axis=1).tolist() == [60] * 3
+    gap = alleles((50, "G", "C"), (40, "A", "G")).set_column(2, "contig", pa.array([2] * 2, pa.int32()))
+    assert (
+        make_pipeline(DEFAULT_PIPELINE).expand(gap, reference, SHAPES).reason.tolist() == ["NO_REFERENCE_SEQUENCE"] * 2
+    )
 
 
 def test_values_are_rounded_and_never_minus_zero(reference: Reference) -> None:
