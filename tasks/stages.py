@@ -121,6 +121,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
             run.reference,
             folder,
             sample_id=sample_id,
+            reads=[Path(lane[column]) for lane in sample["lanes"] for column in ("fastq_1", "fastq_2") if lane[column]],
         )
         return summary
 

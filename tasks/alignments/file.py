@@ -38,7 +38,13 @@ _SORT_MEMORY = "256M"
 
 
 def check_alignment(
-    paths: Sequence[Path], indices: Sequence[Path | None], reference: Reference, folder: Path, *, sample_id: str
+    paths: Sequence[Path],
+    indices: Sequence[Path | None],
+    reference: Reference,
+    folder: Path,
+    *,
+    sample_id: str,
+    reads: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Checks a sample's alignment files in a child process and reads them once.
 
@@ -48,6 +54,7 @@ def check_alignment(
         reference: What the reads should have been aligned to.
         folder: The sample's folder in the run's work: everything made is made there, nothing beside the input.
         sample_id: The sheet's sample id.
+        reads: The FASTQ files that the alignment was made of in this run: messages name them in its place.
 
     Returns:
         What to read (``path``, ``index``, ``kind``: bam or cram), ``contig_reads`` (mapped records by the reference's
@@ -65,22 +72,29 @@ def check_alignment(
         "reference_folder": str(reference.folder),
         "folder": str(folder),
         "sample_id": sample_id,
+        "reads": [str(path) for path in reads],
     }
-    what = ", ".join(str(path) for path in paths)
+    what = ", ".join(str(path) for path in reads or paths)
     summary: dict[str, Any] = run_isolated("tasks.alignments.file:read_alignment", payload, what=what)
     return summary
 
 
 def read_alignment(
-    paths: list[str], indices: list[str | None], reference_folder: str, folder: str, sample_id: str
+    paths: list[str],
+    indices: list[str | None],
+    reference_folder: str,
+    folder: str,
+    sample_id: str,
+    reads: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Does the work of `check_alignment` in this process, on JSON values."""
     keep_offline()
     reference = load_reference(Path(reference_folder))
     work = make_folder(Path(folder))
-    what = ", ".join(paths)
+    what = ", ".join(reads or paths)
     warnings: list[str] = []
     inputs = [Path(path) for path in paths]
+    named = _names([Path(path) for path in reads] or inputs)
     files = [_without_sam(path, reference, work / f"input-{place}.bam") for place, path in enumerate(inputs)]
     path = files[0]
     if len(files) > 1:
@@ -93,7 +107,7 @@ def read_alignment(
         path = _sort(path, reference, work / "sorted.bam")
         contents = _Contents.read(path, what, reference, work)
     header, statistics = contents.header, contents.statistics
-    skipped = _check_reads(what, contents, reference)
+    skipped = _check_reads(what, contents, reference, is_fastq=bool(reads))
     if contents.cram and contents.cram.renamed:
         path = _as_bam(path, contents, reference, work / "renamed.bam")
     given = Path(indices[0]) if indices[0] and path == inputs[0] else None
@@ -108,7 +122,7 @@ def read_alignment(
         "skipped": skipped,
         "read_groups": list(header.read_groups),
         "long_reads": header.has_long_platform or counts["read_length_median"] > LONG_READ_BP,
-        "warnings": warnings + _warnings(_names(inputs), header, counts["counts"], sample_id),
+        "warnings": warnings + _warnings(named, header, counts["counts"], sample_id),
         **counts,
     }
 
@@ -175,27 +189,36 @@ def _decodable(header: AlignmentHeader, cram: CramContents) -> list[str]:
     return [header.names[tid] for tid in np.flatnonzero(cram.num_records) if tid not in cram.skipped]
 
 
-def _check_reads(what: str, contents: _Contents, reference: Reference) -> dict[str, dict[str, int]]:
+def _check_reads(what: str, contents: _Contents, reference: Reference, *, is_fastq: bool) -> dict[str, dict[str, int]]:
     """Refuses a file without aligned reads and one of another reference; returns what lies on unknown contigs."""
     header, statistics = contents.header, contents.statistics
     num_mapped = statistics.contigs[:-1, 0]
     if statistics.num_records == 0:
         raise AlignmentError(f"{what}: no reads", reason="NO_READS")
     if not num_mapped.any():
+        likely = (
+            "or are no plain DNA reads: check the reference, and what the files hold (species, adapters, barcodes)"
+            if is_fastq
+            else "or were never aligned (then give them as FASTQ: samtools fastq)"
+        )
         raise AlignmentError(
-            f"{what}: {statistics.num_records:,} reads, none of them aligned: they are of another genome than "
-            f"{reference.path.name}, or were never aligned (then give them as FASTQ: samtools fastq)",
+            f"{what}: 0 of {statistics.num_records:,} reads (0.0%) are aligned to {reference.path.name}: they are of "
+            f"another genome, {likely}",
             reason="UNALIGNED",
         )
     check = check_header_contigs(what, header.names, header.lengths_bp, header.md5s, num_mapped.tolist(), reference)
     compared, different = statistics.compared[:, 0], statistics.compared[:, 1]
     (wrong,) = np.nonzero((compared >= MIN_COMPARED_BASES) & (different > MAX_MISMATCH_RATE * compared))
     if len(wrong):
+        advice = (
+            "check the reference, and the species of the reads"
+            if is_fastq
+            else "give the FASTA the reads were aligned to"
+        )
         worst = wrong[np.argmax(different[wrong] / compared[wrong])]
         raise ReferenceError(
             f"{what}: wrong reference? On {header.names[worst]} {different[worst] / compared[worst]:.1%} of the reads' "
-            f"bases differ from {reference.path.name} (at most {MAX_MISMATCH_RATE:.0%} are expected): give the FASTA "
-            "the reads were aligned to",
+            f"bases differ from {reference.path.name} (at most {MAX_MISMATCH_RATE:.0%} are expected): {advice}",
             field="reference",
         )
     return check.skipped

@@ -179,6 +179,23 @@ def test_what_holds_no_aligned_reads(tmp_path: Path, sequences: dict[str, str], 
         assert refusal(path, reference, tmp_path / "work").reason == reason
 
 
+def test_reads_that_do_not_align_are_named_by_their_own_files(
+    tmp_path: Path, sequences: dict[str, str], reference: Reference, lines: list[str]
+) -> None:
+    unmapped = write_bam(tmp_path / "S.bam", LENGTHS, [sam_line("read", "*", -1, "ACGT", flag=4, cigar="*")])
+    other = write_bam(tmp_path / "T.bam", LENGTHS, lines)
+    elsewhere = prepared({**sequences, "chr2": genome(LENGTHS, seed=9)["chr2"]}, tmp_path, "wrong")
+    reads = [Path("/lab/S_R1.fastq.gz"), Path("/lab/S_R2.fastq.gz")]
+    for path, genome_of, reason in ((unmapped, reference, "UNALIGNED"), (other, elsewhere, "WRONG_REFERENCE")):
+        with pytest.raises(TaskError) as caught:
+            check_alignment([path], [None], genome_of, tmp_path / "work", sample_id="S", reads=reads)
+        assert caught.value.reason == reason
+        assert caught.value.message.startswith("/lab/S_R1.fastq.gz, /lab/S_R2.fastq.gz: ")
+        assert path.name not in caught.value.message
+        assert "check" in caught.value.message
+    assert "0 of 1 reads (0.0%) are aligned" in refusal(unmapped, reference, tmp_path / "work").message
+
+
 def test_what_is_no_alignment(tmp_path: Path, lines: list[str], reference: Reference) -> None:
     bam = write_bam(tmp_path / "a.bam", LENGTHS, lines).read_bytes()
     middle = bytearray(bam)
