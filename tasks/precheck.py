@@ -12,10 +12,12 @@ from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
 from tasks.isolation import run_isolated
+from tasks.pipelines import pipeline_types
+from tasks.quoting import quoted
 from tasks.reads.records import read_records
 from tasks.sheets.sheet import Sample
 from tasks.variants.binary import is_bcf
-from tasks.variants.header import parse_header
+from tasks.variants.header import REASON_ID, parse_header
 from tasks.variants.scanning import check_sample as check_vcf_sample
 from tasks.variants.scanning import scan_variants
 from tasks.variants.text import VariantText
@@ -80,12 +82,12 @@ def _read_whole(sample: Sample, reference: Reference, scratch: Path) -> list[str
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:
     path = sample.paths[0]
     if is_bcf(path):
-        found = run_isolated("tasks.precheck:describe_bcf", {"path": str(path)}, what=str(path))
-        samples, lengths_bp, md5s = found["samples"], found["lengths_bp"], dict.fromkeys(found["lengths_bp"])
+        lines = run_isolated("tasks.precheck:read_bcf_header", {"path": str(path)}, what=str(path))
+        header = parse_header([line.encode() for line in lines])
     else:
         header = parse_header(VariantText(path).header)
-        samples, lengths_bp, md5s = list(header.samples), header.contig_lengths_bp, header.contig_md5s
-    check_vcf_sample(path, tuple(samples), sample.vcf_sample)
+    samples, lengths_bp, md5s = header.samples, header.contig_lengths_bp, header.contig_md5s
+    check_vcf_sample(path, samples, sample.vcf_sample)
     notes = [f"{len(samples)} sample columns"]
     if lengths_bp:
         names = list(lengths_bp)
@@ -100,8 +102,10 @@ def _check_variants(sample: Sample, reference: Reference) -> list[str]:
         notes += _contig_notes(check, names)
     else:
         notes.append("no ##contig lines: the records tell which contigs there are")
+    own_ids = {field.name for kind in pipeline_types().values() for field in kind.fields} | {REASON_ID}
+    notes += [f"caution: INFO/{name} of another program would be replaced" for name in header.foreign_ids(own_ids)]
     if sample.vcf_sample is None and len(samples) == 1 and samples[0] != sample.id:
-        notes.append(f"the VCF's own sample name is {samples[0]!r}")
+        notes.append(f"the VCF's own sample name is {quoted(samples[0])}")
     return notes
 
 
@@ -150,13 +154,9 @@ def describe_alignment(path: str, reference_folder: str) -> dict[str, Any]:
     }
 
 
-def describe_bcf(path: str) -> dict[str, Any]:
-    """Reads a BCF's header; run in a child process."""
+def read_bcf_header(path: str) -> list[str]:
+    """Reads a BCF's header lines; run in a child process."""
     import pysam
 
     with pysam.VariantFile(path) as variants:
-        contigs = variants.header.contigs
-        return {
-            "samples": list(variants.header.samples),
-            "lengths_bp": {name: contigs[name].length or None for name in contigs},
-        }
+        return str(variants.header).splitlines()

@@ -63,7 +63,7 @@ def annotate_variants(
     Returns:
         The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
         alleles by reason (those of the table too), ``contigs`` (records on each), ``index`` (``tbi``, ``csi`` or None),
-        ``index_reason`` (why there is none), and ``repairs`` by kind.
+        ``index_reason`` (why there is none), ``repairs`` by kind, and ``warnings``.
 
     Raises:
         VariantFileError: The file is damaged, or not the one that was scanned.
@@ -104,6 +104,10 @@ def annotate_variants(
         "index": index,
         "index_reason": index_reason,
         "repairs": dict(sorted((reader.repairs | repairs).items())),
+        "warnings": [
+            f"{path.name}: INFO/{name} of another program was replaced by this program's"
+            for name in reader.header.foreign_ids([*(field.name for field in fields), REASON_ID])
+        ],
     }
 
 

@@ -55,6 +55,10 @@ class VariantHeader:
     formats: dict[str, Declaration] = field(default_factory=dict)
     own_ids: frozenset[str] = frozenset()
 
+    def foreign_ids(self, replaced_ids: Collection[str]) -> list[str]:
+        """Those of `replaced_ids` that the header declares without being ours: another program's INFO fields."""
+        return [name for name in self.info if name in replaced_ids and name not in self.own_ids]
+
     @property
     def samples(self) -> tuple[str, ...]:
         """Names of the samples, in the columns' order."""

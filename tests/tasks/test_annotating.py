@@ -88,11 +88,11 @@ def test_each_allele_has_its_score_or_its_reason(genome: Genome, tmp_path: Path)
         "X=1",
         "CF_TEST=.;CF_REASON=UNKNOWN_CONTIG",
         f"CF_TEST=.,{one};CF_REASON=TOO_LONG,.",
-        "CF_TEST=.;CF_REASON=PAST_CONTIG_END",
+        "CF_TEST=.;CF_REASON=BEFORE_CONTIG_START",
     ]
     assert summary["scored"] == 4
     assert summary["skipped"] == {
-        "PAST_CONTIG_END": 1,
+        "BEFORE_CONTIG_START": 1,
         "REF_MISMATCH": 1,
         "SPANNING_DELETION": 1,
         "SYMBOLIC": 2,
@@ -117,6 +117,18 @@ def test_one_score_for_every_way_to_write_an_allele(genome: Genome, tmp_path: Pa
     assert len(set(found[:8])) == len(set(found[8:28])) == len(set(found[28:])) == 1
     assert len(set(found)) == 3
     assert pq.read_metadata(tmp_path / "alleles.parquet").num_rows == 3
+
+
+def test_fields_of_another_program_are_replaced_and_told(genome: Genome, tmp_path: Path) -> None:
+    ref, alt = pair(genome, 50)
+    foreign = '##INFO=<ID=CF_TEST,Number=1,Type=Flag,Description="cystic fibrosis test">'
+    ours = '##INFO=<ID=CF_REASON,Number=A,Type=String,Description="x",Source="cohortflow">'
+    header = ("##fileformat=VCFv4.2", foreign, ours)
+    text = make_text([f"chr1 50 . {ref} {alt} . . CF_TEST;CF_REASON=SYMBOLIC"], header=header)
+    summary = annotate(write(tmp_path, text), genome[0], tmp_path)
+    assert summary["warnings"] == ["in.vcf: INFO/CF_TEST of another program was replaced by this program's"]
+    assert infos(tmp_path) == [f"CF_TEST={text_of(genome, 50, ref, alt)}"]
+    assert foreign not in output_lines(tmp_path)[0]
 
 
 def test_every_other_byte_is_kept(genome: Genome, tmp_path: Path) -> None:
