@@ -45,7 +45,8 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
 
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``,
-        files, counts, metrics), ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
+        ``plan`` (the digest that its VCF's header states), files, counts, metrics), ``models`` (statistics),
+        ``seconds``, ``software``. Inputs are named without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
@@ -83,6 +84,7 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Js
 
     entry: Json = {
         "kind": plan.samples[sample_id]["kind"],
+        "plan": plan.sample_digest(sample_id),
         "inputs": [Path(path).name for path in inputs],
         "outputs": _outputs(folder, sample_id),
         "metrics": read_metrics(summaries),

@@ -12,6 +12,7 @@ from tasks.errors import BalanceError
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
 from tasks.reporting.manifest import make_manifest, without_folders
+from tasks.run import load_run
 from tests.tasks.report_cohort import SECONDS, STATISTICS, make_cohort
 
 FAILED = {"S0003": ("TRUNCATED", "/lab/incoming/S0003.fastq: cut off; copy it again")}
@@ -39,6 +40,12 @@ def test_every_sample_is_done_or_has_its_reason(folder: RunFolder) -> None:
     assert samples["S0003"]["message"] == "S0003.fastq: cut off; copy it again"
     assert samples["S0003"]["metrics"]["reads"] == 51_678  # what was found before it failed is told
     assert samples["S0001"]["outputs"] == [f"samples/S0001/S0001.{end}" for end in ("parquet", "vcf.gz", "vcf.gz.tbi")]
+
+
+def test_a_sample_has_the_digest_that_its_vcf_states(folder: RunFolder) -> None:
+    for sample_id, sample in _manifest(folder)["samples"].items():
+        (line,) = load_run(str(folder.root)).header_lines(sample_id)
+        assert f",Plan={sample['plan']}," in line
 
 
 def test_cohort_is_the_sum_of_its_samples(folder: RunFolder) -> None:
