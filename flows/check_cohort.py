@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from flows.parameters import check_regions
+from flows.shared_details import SharedDetails
 from tasks.errors import TaskError
 from tasks.genome.reference import Reference, prepare_reference
 from tasks.genome.regions import read_bed
@@ -22,7 +24,9 @@ def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -
         TaskError: The sheet, the reference or the regions cannot be used at all.
     """
     sheet = read_sheet(sheet_path)
+    check_regions(sheet, regions)
     num_faults = 0
+    details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
         lines = [_reference_line(reference)]
@@ -35,7 +39,8 @@ def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -
                 lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
             except TaskError as error:
                 num_faults += 1
-                lines.append(f"FAULT   {sample.id}: {error.reason}: {error.message}")
+                lines.append(f"FAULT   {sample.id}: {error.reason}: {details.add(sample.id, error.message)}")
+    lines += details.lines()
     if any(sample.kind == "fastq" for sample in sheet.samples):
         lines.append(_memory_line(reference))
     lines.append(f"{len(sheet.samples)} samples, {num_faults} with faults")

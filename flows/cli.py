@@ -38,7 +38,9 @@ def main() -> None:
 @click.option("--pipeline", default="demo-effect", show_default=True, help="See `cohortflow pipelines`.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the pipeline.")
 @click.option("--regions", type=_FILE, help="BED: calling and scoring keep to it.")
-@click.option("--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region.")
+@click.option(
+    "--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region; needs regions."
+)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes  [default: one a core or GPU]")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:port or tls://host:port.")
 @click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
@@ -77,6 +79,7 @@ def score(
     from tasks.errors import InputError, TaskError
 
     named = _options(options)
+    _refuse_idle_flags(workers, scheduler, redis)
     _interrupt_on_sigterm()
     # Genomes are their owner's alone: also the files that libraries write, here and in the workers this starts.
     os.umask(0o077)
@@ -101,7 +104,7 @@ def score(
             "shard_bp": shard_bp,
             "progress": not quiet,
         }
-        _check_before_start(sheet, output, pipeline, named, scheduler)
+        _check_before_start(parameters, scheduler)
         result = _run(parameters, execution)
     except KeyboardInterrupt:
         _end(CANCELLED, f"cancelled; the same command goes on in {output}")
@@ -116,17 +119,34 @@ def score(
     _tell(result)
 
 
-def _check_before_start(
-    sheet: Path, output: Path, pipeline: str, options: dict[str, str], scheduler: str | None
-) -> None:
+def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | None) -> None:
+    """Refuses flags that would be without effect beside, or without, another one.
+
+    Raises:
+        click.UsageError: There is one; it exits with 2.
+    """
+    if scheduler and workers is not None:
+        raise click.UsageError("--workers: a cluster given by --scheduler has its own; leave one of the two out")
+    if scheduler and redis:
+        raise click.UsageError(
+            "--redis: the workers of --scheduler read COHORTFLOW_REDIS_URL from their own environment; set it there"
+        )
+    budget = click.get_current_context().get_parameter_source("redis_budget_ms")
+    is_given = budget is not click.core.ParameterSource.DEFAULT
+    if is_given and not (scheduler or redis or os.environ.get("COHORTFLOW_REDIS_URL")):
+        raise click.UsageError("--redis-budget-ms: there is no Redis to wait for; give --redis or COHORTFLOW_REDIS_URL")
+
+
+def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
+    from flows.parameters import check_regions
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
     from tasks.sheets.sheet import read_sheet
 
-    read_sheet(sheet)
-    make_pipeline(pipeline, options)
-    with locked_folder(output.resolve()):
+    check_regions(read_sheet(parameters["sheet"]), parameters["regions"], parameters["padding_bp"])
+    make_pipeline(parameters["pipeline"], parameters["options"])
+    with locked_folder(parameters["output"].resolve()):
         pass
     redis = os.environ.get("COHORTFLOW_REDIS_URL")
     if redis:
@@ -167,8 +187,13 @@ def _options(pairs: tuple[str, ...]) -> dict[str, str]:
 
 def _tell(result: CohortResult) -> NoReturn:
     """Prints how the run ended and exits."""
+    from flows.shared_details import SharedDetails
+
+    details = SharedDetails()
     for sample_id, (reason, message) in result.failed.items():
-        click.echo(f"failed: {sample_id}: {reason}: {message}", err=True)
+        click.echo(f"failed: {sample_id}: {reason}: {details.add(sample_id, message)}", err=True)
+    for line in details.lines():
+        click.echo(line, err=True)
     click.echo(f"{len(result.done)} of {len(result.done) + len(result.failed)} samples done")
     for name in ("report.html", "manifest.json", "cohort/alleles.parquet", "samples"):
         if (result.output / name).exists():

@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tasks.errors import InputError
 from tasks.pipelines import DEFAULT_PIPELINE
+from tasks.sheets.sheet import SampleSheet
 
 
 class CohortParameters(BaseModel):
@@ -36,3 +38,24 @@ class Execution(BaseModel):
     shard_alleles: int = Field(20_000, ge=1, description="Alleles that one unit of work scores")
     shard_bp: int = Field(100_000, ge=1_000, description="Bases that one unit of work calls")
     progress: bool = Field(True, description="Show progress bars")
+
+
+def check_regions(sheet: SampleSheet, regions: Path | None, padding_bp: int = 0) -> None:
+    """Refuses regions and padding that would be without effect on every sample.
+
+    Raises:
+        InputError: There is padding and no region to pad, or there are regions and each sample has its own.
+    """
+    if padding_bp and not regions and not any(sample.regions for sample in sheet.samples):
+        raise InputError(
+            f"--padding {padding_bp}: there are no regions to pad; give --regions, or a column regions in the sheet",
+            field="padding_bp",
+            reason="BAD_PARAMETER",
+        )
+    if regions and all(sample.regions for sample in sheet.samples):
+        raise InputError(
+            f"--regions {regions}: every sample has regions of its own in the sheet, which go first; leave it out, or "
+            "the sheet's column",
+            field="regions",
+            reason="BAD_PARAMETER",
+        )

@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.parameters import CohortParameters, Execution
+from flows.parameters import CohortParameters, Execution, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
@@ -79,11 +79,13 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
 
     Raises:
         SheetError: The sheet is wrong; every fault is listed.
+        InputError: A parameter would be without effect on the sheet's samples.
         ReferenceError: The reference cannot be read.
         FolderError: The folder is in use, or holds another plan.
         BalanceError: Records or alleles were lost.
     """
     sheet = read_sheet(parameters.sheet)
+    check_regions(sheet, parameters.regions, parameters.padding_bp)
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:

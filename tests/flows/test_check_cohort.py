@@ -1,0 +1,60 @@
+"""What is told of a sheet before work starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.check_cohort import check_cohort
+from flows.shared_details import SharedDetails
+from tests.tasks.variant_files import make_genome, vcf_text
+
+CONTIGS = tuple(f"##contig=<ID=chr1{number or ''},length={1000 + number}>" for number in range(40))
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    return make_genome(tmp_path)[0].fasta_path
+
+
+def sheet_of(folder: Path, vcfs: dict[str, str]) -> Path:
+    for sample_id, text in vcfs.items():
+        (folder / f"{sample_id}.vcf").write_text(text)
+    sheet = folder / "sheet.csv"
+    sheet.write_text("sample,vcf\n" + "".join(f"{sample_id},{sample_id}.vcf\n" for sample_id in vcfs))
+    return sheet
+
+
+def test_contig_lists_of_one_origin_are_shown_once(tmp_path: Path, reference: Path) -> None:
+    wrong = vcf_text(["chr1 5 . A C . . ."], header=("##fileformat=VCFv4.2", *CONTIGS))
+    lines, num_faults = check_cohort(sheet_of(tmp_path, {"A": wrong, "B": wrong, "C": vcf_text([])}), reference, None)
+    assert num_faults == 2
+    faults = [line for line in lines if line.startswith("FAULT")]
+    assert [line.split()[1:3] for line in faults] == [["A:", "WRONG_REFERENCE:"], ["B:", "WRONG_REFERENCE:"]]
+    for line in faults:
+        assert "chr1 (1,000 bp, there 2,000)" in line
+        assert "\n" not in line
+    (details,) = [line for line in lines if line.startswith("details of")]
+    assert details.splitlines()[0] == "details of A, B:"
+    assert details.count("1,000 bp") == 1
+    assert len(details.splitlines()) == 13
+    assert details.endswith("more")
+
+
+def test_fields_of_another_program_are_told(tmp_path: Path, reference: Path) -> None:
+    mine = '##INFO=<ID=CF_REASON,Number=1,Type=Integer,Description="a reason">'
+    ours = '##INFO=<ID=CF_DEMO_EFFECT,Number=A,Type=Float,Description="x",Source="cohortflow">'
+    text = vcf_text([], header=("##fileformat=VCFv4.2", mine, ours))
+    lines, _ = check_cohort(sheet_of(tmp_path, {"A": text}), reference, None)
+    assert "caution: INFO/CF_REASON of another program would be replaced" in lines[1]
+    assert "CF_DEMO_EFFECT" not in lines[1]
+
+
+def test_details_keep_to_their_samples() -> None:
+    details = SharedDetails()
+    assert details.add("A", "first\ntable\nrow") == "first"
+    assert details.add("B", "alone") == "alone"
+    assert details.add("C", "other first\ntable\nrow") == "other first"
+    assert details.add("D", "first\nanother") == "first"
+    assert details.lines() == ["details of A, C:\ntable\nrow", "details of D:\nanother"]
