@@ -27,7 +27,7 @@ NUM_INDIVIDUALS = 120
 GENOME_BP = 300_000
 NUM_EPOCHS = 25
 _VALIDATED_EVERY = 3
-_HARD_WEIGHT = 0.6
+_HARD_WEIGHT = 0.2
 """Hard individuals show what mistakes look like, but must not make them look as common as they are among them."""
 _MAX_BATCH_SIZE = 1024
 _DEPTHS = (0.0, 10.0, 20.0, 40.0, float("inf"))
