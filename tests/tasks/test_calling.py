@@ -287,17 +287,6 @@ def test_the_real_slice(real: Callable[[str], tuple[Path, Reference]], server: M
     from_bam, _ = call(bam, reference, server, tmp_path, shards)
     truth, _ = real("test_nist.b37_chr20_100kbp_at_10mb.vcf.gz")
     called = snvs(tmp_path / "calls.vcf.gz", 10_000_000, 10_100_000)
-    assert f1(called, snvs(truth, 10_000_000, 10_100_000)) >= 0.94
+    assert f1(called, snvs(truth, 10_000_000, 10_100_000)) >= 0.95
     cram, _ = real("NA12878_chr20_10_10p1mb.cram")
     assert call(cram, reference, server, tmp_path, shards)[0] == from_bam
-
-
-@pytest.mark.xfail(strict=True, reason="too many false calls beside crowds of variants: F1 0.944, the aim is 0.95")
-def test_the_real_slice_is_called_as_well_as_by_others(
-    real: Callable[[str], tuple[Path, Reference]], server: ModelServer, tmp_path: Path
-) -> None:
-    bam, reference = real("NA12878_S1.chr20.10_10p1mb.bam")
-    call(bam, reference, server, tmp_path, real_shards(reference))
-    truth, _ = real("test_nist.b37_chr20_100kbp_at_10mb.vcf.gz")
-    called = snvs(tmp_path / "calls.vcf.gz", 10_000_000, 10_100_000)
-    assert f1(called, snvs(truth, 10_000_000, 10_100_000)) >= 0.95
