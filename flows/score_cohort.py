@@ -151,7 +151,7 @@ def _identity(sample: Sample, digests: dict[Path, str], caller: dict[str, Any]) 
         "vcf_sample": sample.vcf_sample,
         "regions": digests[sample.regions] if sample.regions else None,
         # A new caller is no other plan for a sample that has no reads.
-        **({} if sample.kind == "vcf" else {"models": caller}),
+        **({} if sample.kind == "vcf" else {"models": caller, "sex": sample.sex}),
     }
 
 

@@ -22,6 +22,7 @@ from tasks.counts import sum_counts
 from tasks.errors import BalanceError, ModelDataError
 from tasks.files import file_sha256, make_folder, read_json, write_json
 from tasks.folder import RunFolder
+from tasks.genome.ploidy import ploidy_note
 from tasks.isolation import run_isolated
 from tasks.model_host import model_server
 from tasks.plan import Plan
@@ -164,6 +165,7 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
             lambda model, inputs: server.infer(model, inputs, version=version),
             run.folder.sample_work(sample_id) / f"{name}.parquet",
             regions=run.regions(sample_id),
+            sex=run.sample(sample_id)["sex"],
             state_size=_state_size(server, version),
         )
 
@@ -182,12 +184,13 @@ def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) ->
         run = load_run(root)
         folder = run.folder.sample_work(sample_id)
         names = [f"calls/{contig}-{start}-{end}".replace(":", "_") for contig, start, end in shards]
+        note = ploidy_note(run.reference, run.sample(sample_id)["sex"])
         summary = finish_calls(
             [folder / f"{name}.parquet" for name in names],
             run.reference,
             folder / "calls.vcf.gz",
             sample_id,
-            header_lines=[],
+            header_lines=[f"##ploidy={note}"] if note else [],
         )
         counts = [read_json(run.folder.summary(sample_id, name)) for name in names]
         return {**summary, "shards": len(shards), "counts": sum_counts(counts)}

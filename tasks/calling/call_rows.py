@@ -117,12 +117,8 @@ def collect_rows(
     counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
     pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
     evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
-    near_column = NAMES.index("near_depth_ratio")
-    wide_ratios, near_ratios = wide_depth_ratios(
-        records.tile_bases, wide[0] // TILE_BP, candidates.start[index], evidence[:, near_column].astype(np.float64)
-    )
-    evidence[:, NAMES.index("wide_depth_ratio")] = wide_ratios / 2
-    evidence[:, near_column] = near_ratios / 2
+    ratios = wide_depth_ratios(records.tile_bases, wide[0] // TILE_BP, candidates.start[index])
+    evidence[:, NAMES.index("wide_depth_ratio")] = ratios / 2
     weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))
     own = np.flatnonzero((candidates.start[index] >= start) & (candidates.start[index] < end))
     alleles = [_spell(candidates, int(row), reference) for row in index[own]]

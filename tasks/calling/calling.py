@@ -17,9 +17,11 @@ from tasks.calling.genotypes import LOW_QUALITY, Call, call_genotypes
 from tasks.errors import BalanceError
 from tasks.files import whole_file
 from tasks.genome.contigs import match_contigs
+from tasks.genome.ploidy import ploidy_of
 from tasks.genome.reference import Reference
 from tasks.genome.regions import Regions
 from tasks.intervals import Interval, to_position
+from tasks.sheets.values import Sex
 from tasks.windows import UNKNOWN_TOKEN, reference_windows
 
 SHARD_BP = 100_000
@@ -45,10 +47,11 @@ CALL_SCHEMA = pa.schema(
 _HEADER = (
     '##FILTER=<ID=PASS,Description="All filters passed">',
     f'##FILTER=<ID=LowQual,Description="QUAL below {LOW_QUALITY:g}">',
-    '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype, diploid; sex and ploidy are not considered">',
+    '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype: an allele for each copy of the place">',
     '##FORMAT=<ID=GQ,Number=1,Type=Integer,Description="How much likelier the genotype is than others, Phred-scaled">',
     '##FORMAT=<ID=DP,Number=1,Type=Integer,Description="Fragments that tell, overlapping mates counted once">',
     '##FORMAT=<ID=AD,Number=R,Type=Integer,Description="Fragments that show each allele">',
+    '##FORMAT=<ID=AF,Number=A,Type=Float,Description="Share of the fragments that tell; mitochondrion only">',
     '##FORMAT=<ID=PL,Number=G,Type=Integer,Description="Phred-scaled genotype likelihoods, least 0">',
 )
 _SCAN_BP = 4096
@@ -105,6 +108,7 @@ def call_shard(
     output: Path,
     *,
     regions: Regions | None = None,
+    sex: Sex | None = None,
     state_size: int,
 ) -> dict[str, Any]:
     """Calls the variants whose normalised start lies in a shard and writes them to `output`, whole.
@@ -118,6 +122,7 @@ def call_shard(
         infer: Runs a model by name on named arrays of n rows.
         output: Parquet file to write, of `CALL_SCHEMA`.
         regions: Keep to alleles that overlap these; everywhere when None.
+        sex: Decides how many copies of X and Y there are; two of both where it is not known.
         state_size: Length of the embedder's state.
 
     Returns:
@@ -152,7 +157,13 @@ def call_shard(
                 told = infer(ENSEMBLE, inputs)
                 calls = list(
                     call_genotypes(
-                        rows.start, rows.ref, rows.alt, rows.counts, told["genotype"], told["log_likelihood"]
+                        rows.start,
+                        rows.ref,
+                        rows.alt,
+                        rows.counts,
+                        told["genotype"],
+                        told["log_likelihood"],
+                        ploidy_of(reference, index, rows.start, sex),
                     )
                 )
     columns: dict[str, Any] = {
@@ -226,15 +237,23 @@ def _rows(shard: Path) -> Iterator[dict[str, Any]]:
 
 
 def _format(row: dict[str, Any], contig: str) -> str:
-    sample = ":".join(
-        (
-            "/".join(str(allele) for allele in row["alleles"]),
-            str(row["genotype_quality"]),
-            str(row["depth"]),
-            ",".join(str(depth) for depth in row["allele_depths"]),
-            ",".join(str(value) for value in row["likelihoods"]),
-        )
-    )
+    depths = row["allele_depths"]
+    if row["alleles"]:
+        values = {
+            "GT": "/".join(map(str, row["alleles"])),
+            "GQ": str(row["genotype_quality"]),
+            "DP": str(row["depth"]),
+            "AD": ",".join(map(str, depths)),
+            "PL": ",".join(map(str, row["likelihoods"])),
+        }
+    else:
+        fractions = (depth / max(row["depth"], 1) for depth in depths[1:])
+        values = {
+            "GT": ".",
+            "DP": str(row["depth"]),
+            "AD": ",".join(map(str, depths)),
+            "AF": ",".join(f"{fraction:.4f}" for fraction in fractions),
+        }
     fields = (
         contig,
         str(to_position(row["start"])),
@@ -244,7 +263,7 @@ def _format(row: dict[str, Any], contig: str) -> str:
         f"{row['qual']:.2f}",
         row["filter"],
         ".",
-        "GT:GQ:DP:AD:PL",
-        sample,
+        ":".join(values),
+        ":".join(values.values()),
     )
     return "\t".join(fields) + "\n"

@@ -22,10 +22,8 @@ def count_depth(reads: AlignedReads, start: int, end: int) -> np.ndarray:
     return np.cumsum(change[:-1], dtype=np.int32)
 
 
-def wide_depth_ratios(
-    tile_bases: np.ndarray, first_tile: int, start: np.ndarray, near_depth: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Divides the depth around and near each place by the usual depth of its wide surroundings.
+def wide_depth_ratios(tile_bases: np.ndarray, first_tile: int, start: np.ndarray) -> np.ndarray:
+    """Divides the depth around each place by the usual depth of its wide surroundings.
 
     The usual depth is the median over sequenced bases, not over tiles: where only some tiles were captured, it is
     theirs. A paralogue that the reference lacks doubles the depth over its whole length.
@@ -35,13 +33,12 @@ def wide_depth_ratios(
             `WIDE_TILES` beyond every place, but for the contig's ends.
         first_tile: Number of the first of them on the contig.
         start: int64 [n], places.
-        near_depth: float64 [n], mean depth close by: what a short paralogue raises.
 
     Returns:
-        float64 [n], 0 to 4, of the tiles around each place; and the same of `near_depth`.
+        float64 [n], 0 to 4.
     """
     tiles, member = np.unique(start // TILE_BP - first_tile, return_inverse=True)
-    ratios, usual_depth = np.zeros(tiles.size, np.float64), np.zeros(tiles.size, np.float64)
+    ratios = np.zeros(tiles.size, np.float64)
     for row, tile in enumerate(tiles.tolist()):
         wide = np.sort(tile_bases[max(0, tile - WIDE_TILES) : tile + WIDE_TILES + 1])
         running = np.cumsum(wide)
@@ -50,6 +47,5 @@ def wide_depth_ratios(
         covered = near[near > 0]
         if covered.size and usual:
             ratios[row] = min(covered.mean() / usual, _HIGHEST_RATIO)
-        usual_depth[row] = usual / TILE_BP
-    near = np.minimum(near_depth / np.maximum(usual_depth[member], 1.0), _HIGHEST_RATIO)
-    return ratios[member], near
+    spread: np.ndarray = ratios[member]
+    return spread

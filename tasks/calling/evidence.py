@@ -18,9 +18,6 @@ NEIGHBOUR_BP = 64
 DEPTH_WINDOW_BP = 512
 """The depth at a candidate is compared with the mean of the covered bases so near on both sides."""
 
-NEAR_DEPTH_BP = 48
-"""Half the width over which `near_depth_ratio` averages: a third of a read."""
-
 MAX_DEPTH = 120
 """Fragments beyond so many add nothing: deep data looks as the deepest that the caller has learnt from."""
 
@@ -33,7 +30,6 @@ NAMES = (
     "low_base_fraction",
     "depth_ratio",
     "wide_depth_ratio",
-    "near_depth_ratio",
     "likelihood_reference",
     "likelihood_het",
     "likelihood_homozygous",
@@ -126,8 +122,7 @@ def weigh(
         depth_start: Position of the first element of both.
 
     Returns:
-        float32 [n, len(NAMES)], all finite. `near_depth_ratio` holds the depth itself, to be divided by the usual
-        one; `wide_depth_ratio` and what `weigh_neighbours` fills are 0.
+        float32 [n, len(NAMES)], all finite; `wide_depth_ratio` and what `weigh_neighbours` fills are 0.
     """
     evidence = np.zeros((len(candidates), len(NAMES)), np.float32)
     if not len(candidates):
@@ -140,8 +135,6 @@ def weigh(
     covered = np.concatenate((np.zeros(1, np.int64), np.cumsum(all_depth > 0)))
     first, last = np.maximum(place - DEPTH_WINDOW_BP, 0), np.minimum(place + DEPTH_WINDOW_BP, depth.size)
     mean_depth = (running[last] - running[first]) / np.maximum(covered[last] - covered[first], 1)
-    near_first, near_last = np.maximum(place - NEAR_DEPTH_BP, 0), np.minimum(place + NEAR_DEPTH_BP, depth.size)
-    evidence[:, _COLUMN["near_depth_ratio"]] = (running[near_last] - running[near_first]) / (near_last - near_first)
     evidence[:, 0] = alternate_fractions(counts)
     evidence[:, 1] = counts[:, OTHER] / np.maximum(total, 1)
     evidence[:, 2] = np.log1p(np.minimum(total, MAX_DEPTH)) / 4

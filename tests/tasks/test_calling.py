@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,39 @@ def test_a_simulated_sample_is_called_well(sample: Sequenced, server: ModelServe
     lines, (summary,) = call(sample.bam, sample.reference, server, tmp_path, shards)
     assert summary["calls"] == len(records(lines)) > 50
     assert f1(snvs(tmp_path / "calls.vcf.gz", 0, LENGTH_BP), snvs(sample.truth, 0, LENGTH_BP)) > 0.9
+
+
+def test_sex_chromosomes_and_mitochondrion_are_called_by_their_copies(server: ModelServer, tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    names = ("chrX", "chrY", "chrM")
+    genome = replace(simulate_genome(rng, [30_000, 12_000, 12_000], unassembled_share=0.0), names=names)
+    alleles = simulate_alleles(rng, genome, heterozygosity=4e-3)
+    both = np.repeat(alleles.draw(rng)[:, :1], 2, axis=1)
+    fasta = tmp_path / "genome.fa"
+    write_fasta(fasta, genome)
+    files = simulate_individual(
+        tmp_path, "s", genome, alleles, rng, Library(depth=30), carried=both, placer=Placer(fasta, genome)
+    )
+    assert files.bam is not None
+    reference = prepare_reference(fasta, tmp_path / "prepared")
+    shards = plan_call_shards(reference, dict.fromkeys(names, 1), None)
+    forms: dict[str, dict[str, set[str]]] = {}
+    for sex in ("XX", "XY", None):
+        found: dict[str, set[str]] = {name: set() for name in names}
+        for line in records(call(files.bam, reference, server, tmp_path, shards, sex=sex)[0]):
+            contig, *_, layout, values = line.split("\t")
+            found[contig].add(f"{layout} {values.split(':')[0]}")
+        forms[str(sex)] = found
+        with pysam.VariantFile(str(tmp_path / "calls.vcf.gz")) as file:
+            assert sum(1 for _ in file) > 50
+    diploid, haploid = {"GT:GQ:DP:AD:PL 0/1", "GT:GQ:DP:AD:PL 1/1"}, {"GT:GQ:DP:AD:PL 1"}
+    for sex, expected in (("XX", diploid), ("XY", haploid), ("None", diploid)):
+        assert forms[sex]["chrX"] <= expected
+        assert forms[sex]["chrX"]
+        assert forms[sex]["chrM"] == {"GT:DP:AD:AF ."}
+    assert forms["XX"]["chrY"] == set()
+    assert forms["XY"]["chrY"] == haploid
+    assert forms["None"]["chrY"] <= diploid
 
 
 @pytest.mark.parametrize("shard_bp", [1_013, 7_001, 30_000])
@@ -221,7 +254,7 @@ def test_a_sample_with_nothing_to_call_has_a_valid_vcf(tmp_path: Path, server: M
     with pysam.VariantFile(str(tmp_path / "calls.vcf.gz")) as vcf:
         assert list(vcf.header.samples) == ["s"]
         assert list(vcf.header.contigs) == ["chr1", "chr2"]
-        assert set(vcf.header.formats) == {"GT", "GQ", "DP", "AD", "PL"}
+        assert set(vcf.header.formats) == {"GT", "GQ", "DP", "AD", "AF", "PL"}
 
 
 def test_a_contig_that_the_alignment_lacks_has_no_calls(tmp_path: Path, server: ModelServer) -> None:

@@ -6,17 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.calling.genotypes import Call, call_genotypes
+from tasks.genome.ploidy import ASSUMED, MITOCHONDRIAL
 
 PROBABILITIES = st.lists(st.floats(0, 1, width=32), min_size=3, max_size=3).filter(lambda p: sum(p) > 0.01)
 PRIOR = np.array([0.2, 0.6, 0.2], np.float32)
 
 
-def calls(*alleles: tuple[int, str, str, tuple[float, float, float]]) -> list[Call]:
+def calls(*alleles: tuple[int, str, str, tuple[float, float, float]], ploidy: int = 2) -> list[Call]:
     start = np.array([allele[0] for allele in alleles], np.int64)
     counts = np.array([[5, 10 + number, 1] for number in range(len(alleles))], np.int32)
     copies = np.array([allele[3] for allele in alleles], np.float32)
     likelihood = np.log(np.maximum(copies / PRIOR, 1e-30))
-    return list(call_genotypes(start, [a[1] for a in alleles], [a[2] for a in alleles], counts, copies, likelihood))
+    codes = np.full(len(alleles), ploidy, np.uint8)
+    refs, alts = [a[1] for a in alleles], [a[2] for a in alleles]
+    return list(call_genotypes(start, refs, alts, counts, copies, likelihood, codes))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,37 @@ def test_deletions_of_two_lengths_share_one_reference_allele() -> None:
 def test_a_base_and_a_deletion_after_it_are_two_records() -> None:
     found = calls((7, "G", "T", (0.0, 0.0, 1.0)), (7, "GA", "G", (0.0, 0.0, 1.0)))
     assert [(call.ref, call.alts, call.alleles) for call in found] == [("G", ("T",), (1, 1)), ("GA", ("G",), (1, 1))]
+
+
+@pytest.mark.parametrize(
+    ("copies", "alleles"), [((0.0, 0.01, 0.99), (1,)), ((0.01, 0.98, 0.01), None), ((0.9, 0.05, 0.05), None)]
+)
+@pytest.mark.parametrize("flag", [0, ASSUMED])
+def test_one_copy_of_a_place_carries_one_allele(
+    copies: tuple[float, float, float], alleles: tuple[int] | None, flag: int
+) -> None:
+    found = calls((7, "A", "G", copies), ploidy=1 | flag)
+    assert [call.alleles for call in found] == ([alleles] if alleles else [])
+    for call in found:
+        assert len(call.likelihoods) == 2
+        assert call.likelihoods[1] == 0
+        assert call.genotype_quality == call.likelihoods[0]
+        assert call.qual == pytest.approx(20, abs=0.1)
+
+
+def test_two_alternatives_cannot_share_one_copy() -> None:
+    (call,) = calls((7, "A", "C", (0.0, 0.2, 0.8)), (7, "A", "G", (0.0, 0.4, 0.6)), ploidy=1)
+    assert (call.alts, call.alleles) == (("C",), (1,))
+
+
+def test_nothing_is_called_where_there_is_no_copy() -> None:
+    assert calls((7, "A", "G", (0.0, 0.0, 1.0)), ploidy=0) == []
+
+
+def test_the_mitochondrion_gets_no_genotype() -> None:
+    (call,) = calls((7, "A", "G", (0.0, 1.0, 0.0)), ploidy=MITOCHONDRIAL)
+    assert (call.alleles, call.genotype_quality, call.likelihoods) == ((), None, ())
+    assert call.allele_depths == (5, 10)
 
 
 @given(st.lists(PROBABILITIES, min_size=1, max_size=7))
