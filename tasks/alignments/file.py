@@ -14,6 +14,7 @@ import pysam
 from pysam.utils import SamtoolsError
 
 from tasks.alignments.cram import CramContents, explain_decoding, look_into_cram, offer_by_md5
+from tasks.alignments.depth import DepthCounter
 from tasks.alignments.format import AlignmentHeader, keep_offline, open_alignment, read_header, recognise_kind
 from tasks.alignments.index import find_index, make_index
 from tasks.alignments.records import raw_chunks
@@ -25,6 +26,7 @@ from tasks.files import make_folder, whole_file
 from tasks.genome.contigs import ContigMatch, match_contigs
 from tasks.genome.header_check import check_header_contigs
 from tasks.genome.reference import Reference, load_reference
+from tasks.genome.regions import Regions, read_bed
 from tasks.isolation import report_progress, run_isolated
 from tasks.reads.statistics import LONG_READ_BP
 
@@ -45,6 +47,9 @@ def check_alignment(
     *,
     sample_id: str,
     reads: Sequence[Path] = (),
+    bed: Path | None = None,
+    padding_bp: int = 0,
+    use_duplicates: bool = False,
 ) -> dict[str, Any]:
     """Checks a sample's alignment files in a child process and reads them once.
 
@@ -55,11 +60,15 @@ def check_alignment(
         folder: The sample's folder in the run's work: everything made is made there, nothing beside the input.
         sample_id: The sheet's sample id.
         reads: The FASTQ files that the alignment was made of in this run: messages name them in its place.
+        bed: Where depth is judged; everywhere when None.
+        padding_bp: Bases added around each of its intervals.
+        use_duplicates: Whether reads marked as duplicates are reads like others (amplicons): the flag is then taken
+            from them in a copy.
 
     Returns:
         What to read (``path``, ``index``, ``kind``: bam or cram), ``contig_reads`` (mapped records by the reference's
         contig name), ``long_reads``, ``skipped`` (records by reason and the file's contig name), ``read_groups``,
-        ``warnings``, and the counts of `AlignmentStatistics.to_json`.
+        ``warnings``, ``depth_in_regions`` and the numbers of `DepthCounter.to_json` and `AlignmentStatistics.to_json`.
 
     Raises:
         AlignmentError: The file is not an alignment, is damaged, or holds no aligned reads; `reason` says which.
@@ -73,6 +82,9 @@ def check_alignment(
         "folder": str(folder),
         "sample_id": sample_id,
         "reads": [str(path) for path in reads],
+        "bed": str(bed) if bed else None,
+        "padding_bp": padding_bp,
+        "use_duplicates": use_duplicates,
     }
     what = ", ".join(str(path) for path in reads or paths)
     summary: dict[str, Any] = run_isolated("tasks.alignments.file:read_alignment", payload, what=what)
@@ -86,6 +98,9 @@ def read_alignment(
     folder: str,
     sample_id: str,
     reads: Sequence[str] = (),
+    bed: str | None = None,
+    padding_bp: int = 0,
+    use_duplicates: bool = False,
 ) -> dict[str, Any]:
     """Does the work of `check_alignment` in this process, on JSON values."""
     keep_offline()
@@ -93,6 +108,7 @@ def read_alignment(
     work = make_folder(Path(folder))
     what = ", ".join(reads or paths)
     warnings: list[str] = []
+    regions = read_bed(Path(bed), reference, padding_bp) if bed else None
     inputs = [Path(path) for path in paths]
     named = _names([Path(path) for path in reads] or inputs)
     files = [_without_sam(path, reference, work / f"input-{place}.bam") for place, path in enumerate(inputs)]
@@ -101,15 +117,20 @@ def read_alignment(
         path = work / "merged.bam"
         files = [_in_order(file, reference, work / f"ordered-{place}.bam") for place, file in enumerate(files)]
         _run_samtools("merge", files, path, ["-c", "-p", "-f", "-l", "1", "--reference", str(reference.fasta_path)])
-    contents = _Contents.read(path, what, reference, work)
+    contents = _Contents.read(path, what, reference, work, regions)
     if contents.statistics.is_unsorted:
         warnings.append(f"{_names(inputs)}: not sorted by coordinate; it was sorted in the run's folder")
         path = _sort(path, reference, work / "sorted.bam")
-        contents = _Contents.read(path, what, reference, work)
+        contents = _Contents.read(path, what, reference, work, regions)
+    num_duplicates = contents.statistics.to_json()["counts"]["duplicate"]
+    if use_duplicates and num_duplicates:
+        warnings.append(f"{num_duplicates:,} reads: marked as duplicates, and used: these are amplicons")
+        path = _as_bam(path, contents, reference, work / "unmarked.bam", ["--remove-flags", "DUP"])
+        contents = _Contents.read(path, what, reference, work, regions)
     header, statistics = contents.header, contents.statistics
     skipped = _check_reads(what, contents, reference, is_fastq=bool(reads))
     if contents.cram and contents.cram.renamed:
-        path = _as_bam(path, contents, reference, work / "renamed.bam")
+        path = _as_bam(path, contents, reference, work / "renamed.bam", [])
     given = Path(indices[0]) if indices[0] and path == inputs[0] else None
     index = find_index(path, given, header, statistics, reference)
     counts = statistics.to_json()
@@ -123,6 +144,8 @@ def read_alignment(
         "read_groups": list(header.read_groups),
         "long_reads": header.has_long_platform or counts["read_length_median"] > LONG_READ_BP,
         "warnings": warnings + _warnings(named, header, counts["counts"], sample_id),
+        "depth_in_regions": regions is not None,
+        **contents.depth.to_json(),
         **counts,
     }
 
@@ -138,14 +161,16 @@ class _Contents:
     header: AlignmentHeader
     match: ContigMatch
     statistics: AlignmentStatistics
+    depth: DepthCounter
     cram: CramContents | None
 
     @classmethod
-    def read(cls, path: Path, what: str, reference: Reference, work: Path) -> _Contents:
+    def read(cls, path: Path, what: str, reference: Reference, work: Path, regions: Regions | None) -> _Contents:
         with open_alignment(path, None, reference.fasta_path) as alignment:
             header = read_header(path, alignment)
         match = match_contigs(header.names, header.lengths_bp, header.md5s, reference)
         statistics = AlignmentStatistics(match.index, MIN_MAPPING_QUALITY)
+        depth = DepthCounter(match.index, MIN_MAPPING_QUALITY, regions)
         cram = look_into_cram(path, header, reference) if recognise_kind(path) == "cram" else None
         index = None
         if cram and cram.renamed:
@@ -157,6 +182,7 @@ class _Contents:
             with open_alignment(path, index, reference.fasta_path) as alignment:
                 for data in raw_chunks(alignment, _records(alignment, header, cram)):
                     statistics.add_records(data, reference)
+                    depth.add_records(data)
                     report_progress({"num_records": statistics.num_records})
                     if statistics.is_unsorted:
                         break
@@ -166,7 +192,8 @@ class _Contents:
             raise AlignmentError(
                 f"{what}: damaged or cut off after {statistics.num_records:,} records: {error}", reason="TRUNCATED"
             ) from error
-        return cls(header, match, statistics, cram)
+        depth.finish()
+        return cls(header, match, statistics, depth, cram)
 
     def contig_reads(self, reference: Reference) -> dict[str, int]:
         """Mapped records by the reference's contig name, in the reference's order; contigs without any are left out."""
@@ -260,9 +287,9 @@ def _sort(path: Path, reference: Reference, output: Path) -> Path:
     return output
 
 
-def _as_bam(path: Path, contents: _Contents, reference: Reference, output: Path) -> Path:
+def _as_bam(path: Path, contents: _Contents, reference: Reference, output: Path, more: Sequence[str]) -> Path:
     """Writes what can be decoded of a CRAM as BAM, which is read without the reference's names."""
-    options = ["-b", "-1", "--reference", str(reference.fasta_path)]
+    options = ["-b", "-1", "--reference", str(reference.fasta_path), *more]
     if contents.cram is None or not contents.cram.skipped:
         _run_samtools("view", [path], output, options)
     else:
