@@ -7,10 +7,13 @@ from pathlib import Path
 
 from flows.parameters import check_regions
 from flows.shared_details import SharedDetails
+from flows.train import SHIPPED
+from tasks.calling.domain import read_domain
 from tasks.errors import TaskError
 from tasks.genome.reference import Reference, prepare_reference
 from tasks.genome.regions import read_bed
 from tasks.precheck import check_sample
+from tasks.run import CALLER
 from tasks.sheets.sheet import read_sheet
 
 
@@ -29,13 +32,14 @@ def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -
     details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
+        domain = read_domain(SHIPPED, CALLER)
         lines = [_reference_line(reference)]
         if regions:
             read = read_bed(regions, reference)
             lines.append(f"regions: {len(read.start):,} intervals, {int((read.end - read.start).sum()):,} bp")
         for sample in sheet.samples:
             try:
-                notes = check_sample(sample, reference, Path(scratch))
+                notes = check_sample(sample, reference, Path(scratch), domain, regions)
                 lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
             except TaskError as error:
                 num_faults += 1

@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from flows.progress import current_progress
 from flows.shards import as_task_error, run_unit, run_units
 from tasks import stages
+from tasks.calling.domain import refuse_tumour
 from tasks.run import load_run
 
 CHECK, ALIGN, CALL, WRITE = "check inputs", "align reads", "call variants", "write samples"
@@ -24,6 +25,7 @@ def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> st
     progress = current_progress()
     sample = load_run(root).sample(sample_id)
     what = f"sample {sample_id}"
+    refuse_tumour(sample)
     if sample["kind"] == "fastq":
         progress.expect(ALIGN, 1)
         run_unit(stages.take_in, root, sample_id, threads, what=what)

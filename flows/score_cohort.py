@@ -35,7 +35,7 @@ from tasks.reporting.report import write_report
 from tasks.run import CALLER, write_run
 from tasks.scoring import drop_damaged_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
-from tasks.stages import begin_sample, remove_sample
+from tasks.stages import begin_sample, fail_sample, remove_sample
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
 DIGEST, SCORE = "digest inputs", "score alleles"
@@ -151,8 +151,14 @@ def _identity(sample: Sample, digests: dict[Path, str], caller: dict[str, Any]) 
         "vcf_sample": sample.vcf_sample,
         "regions": digests[sample.regions] if sample.regions else None,
         # A new caller is no other plan for a sample that has no reads.
-        **({} if sample.kind == "vcf" else {"models": caller, "sex": sample.sex}),
+        **({} if sample.kind == "vcf" else {"models": caller, "sex": sample.sex, **_kind_of_reads(sample)}),
     }
+
+
+def _kind_of_reads(sample: Sample) -> dict[str, Any]:
+    """What the sheet says of a sample's reads that decides how they are used; nothing where they are the usual ones."""
+    stated = {"is_amplicon": sample.is_amplicon, "is_tumour": sample.status == 1}
+    return {name: True for name, holds in stated.items() if holds}
 
 
 def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: CohortParameters) -> None:
@@ -190,10 +196,7 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     progress.expect(WRITE, len(prepared))
     written = _each_sample(write_sample_task, [(root, i) for i in prepared], failed, WRITE)
     for sample_id, error in failed.items():
-        write_json(
-            folder.summary(sample_id, "failed"),
-            {"reason": error.reason, "message": error.message, "blame": error.blame},
-        )
+        fail_sample(folder, sample_id, error)
     statistics = client.run(host_statistics)
     write_results_task(root, list(statistics.values()), progress.seconds)
     done = tuple(i for i in plan.samples if i in finished or i in set(written))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from bench_calls import REAL_REGION, compare_callers, print_table, samples
+from bench_calls import compare_callers, print_table, samples
+from call_samples import REAL_REGION
+from call_tools import BCFTOOLS, OURS
 
 _LEAST_REAL_F1 = 0.95
 _SLOWEST_BESIDE_BCFTOOLS = 2.0
@@ -20,8 +22,8 @@ def main() -> None:
             folder.mkdir()
             results = compare_callers(sample, folder)
             print_table(sample, results)
-            snv, indel, shard_s = results["cohortflow, shards"]
-            their_snv, their_indel, their_s = results["bcftools"]
+            snv, indel, shard_s = results[OURS]
+            their_snv, their_indel, their_s = results[BCFTOOLS]
             assert shard_s is not None
             assert their_s is not None
             if snv.f1 < their_snv.f1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.alignments.file import check_alignment
 from tasks.alignments.format import keep_offline, open_alignment, read_header, recognise_kind
+from tasks.calling.domain import CallerDomain, refuse_tumour
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
@@ -27,13 +28,17 @@ MAX_WHOLE_BYTES = 200_000_000
 """Inputs up to this size are read whole, as the run will read them; of larger ones header and first records."""
 
 
-def check_sample(sample: Sample, reference: Reference, scratch: Path) -> list[str]:
+def check_sample(
+    sample: Sample, reference: Reference, scratch: Path, domain: CallerDomain, bed: Path | None = None
+) -> list[str]:
     """Checks a sample's inputs: small ones whole, of large ones what header and first records tell.
 
     Args:
         sample: The sheet's sample.
         reference: The genome.
         scratch: Folder for what the check writes on the way.
+        domain: What the caller was made for.
+        bed: The regions of samples that have none of their own; None for everywhere.
 
     Returns:
         What was found, for people.
@@ -41,6 +46,7 @@ def check_sample(sample: Sample, reference: Reference, scratch: Path) -> list[st
     Raises:
         TaskError: The sample would fail.
     """
+    refuse_tumour(sample.to_json())
     notes: list[str] = [sample.kind]
     if sample.regions:
         notes.append(f"regions: {len(read_bed(sample.regions, reference).start):,} intervals")
@@ -53,12 +59,15 @@ def check_sample(sample: Sample, reference: Reference, scratch: Path) -> list[st
             payload = {"path": str(path), "reference_folder": str(reference.folder)}
             found = run_isolated("tasks.precheck:describe_alignment", payload, what=str(path))
             notes += _check_alignment(path, found, sample, reference)
+            domain.check_platforms([group["platform"] for group in found["read_groups"]], f"sample {sample.id}")
     if sum(path.stat().st_size for path in sample.files) <= MAX_WHOLE_BYTES:
-        notes += _read_whole(sample, reference, scratch / sample.id)
+        notes += _read_whole(sample, reference, scratch / sample.id, domain, sample.regions or bed)
     return notes
 
 
-def _read_whole(sample: Sample, reference: Reference, scratch: Path) -> list[str]:
+def _read_whole(
+    sample: Sample, reference: Reference, scratch: Path, domain: CallerDomain, bed: Path | None
+) -> list[str]:
     """Reads a sample's inputs as the run would; only what the run makes of them is left undone."""
     if sample.kind == "vcf":
         regions = read_bed(sample.regions, reference) if sample.regions else None
@@ -74,9 +83,19 @@ def _read_whole(sample: Sample, reference: Reference, scratch: Path) -> list[str
     if sample.kind == "fastq":
         lanes = sample.to_json()["lanes"]
         found = run_isolated("tasks.reads.fastq:check_reads", {"lanes": lanes}, what=f"sample {sample.id}")
+        domain.check_read_length(found["length_bp"]["median"], found["long_reads"], f"sample {sample.id}")
         return [f"{found['num_reads']:,} reads"]
-    alignment = check_alignment(sample.paths, sample.index_paths, reference, scratch, sample_id=sample.id)
-    return [f"{alignment['counts']['total']:,} records, {alignment['mapping_rate']:.1%} mapped"]
+    alignment = check_alignment(
+        sample.paths,
+        sample.index_paths,
+        reference,
+        scratch,
+        sample_id=sample.id,
+        bed=bed,
+        use_duplicates=sample.is_amplicon,
+    )
+    cautions = domain.check_alignment(alignment, f"sample {sample.id}")
+    return [*cautions, f"{alignment['counts']['total']:,} records, {alignment['mapping_rate']:.1%} mapped"]
 
 
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:

@@ -49,10 +49,15 @@ class Run:
         entry: dict[str, Any] = self.settings["samples"][sample_id]
         return entry
 
-    def regions(self, sample_id: str) -> Regions | None:
-        """The places a sample's work keeps to: its own BED, else the run's, else None."""
+    def bed(self, sample_id: str) -> Path | None:
+        """The file of the places a sample's work keeps to: its own BED, else the run's, else None."""
         path = self.sample(sample_id)["regions"] or self.settings["regions"]
-        return read_bed(Path(path), self.reference, self.plan.recipe["padding_bp"]) if path else None
+        return Path(path) if path else None
+
+    def regions(self, sample_id: str) -> Regions | None:
+        """The places a sample's work keeps to; None for everywhere."""
+        bed = self.bed(sample_id)
+        return read_bed(bed, self.reference, self.plan.recipe["padding_bp"]) if bed else None
 
     def header_lines(self, sample_id: str) -> Sequence[str]:
         """The ``##`` lines that tell where an output comes from."""

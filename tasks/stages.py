@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.alignments.file import check_alignment
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
+from tasks.calling.domain import read_domain
 from tasks.counts import sum_counts
-from tasks.errors import BalanceError, ModelDataError
+from tasks.errors import BalanceError, ModelDataError, TaskError
 from tasks.files import file_sha256, make_folder, read_json, write_json
 from tasks.folder import RunFolder
 from tasks.genome.ploidy import ploidy_note
 from tasks.isolation import run_isolated
-from tasks.model_host import model_server
+from tasks.model_host import model_host, model_server
 from tasks.plan import Plan
-from tasks.run import CALLER, load_run
+from tasks.run import CALLER, Run, load_run
 from tasks.variants.annotating import annotate_variants
 from tasks.variants.header import REASON_ID
 from tasks.variants.scanning import scan_variants
@@ -50,20 +51,46 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
     if not mark.exists() or read_json(mark) != identity:
         remove_sample(folder, sample_id)
         write_json(mark, identity)
-    folder.summary(sample_id, "failed").unlink(missing_ok=True)
     make_folder(folder.sample(sample_id))
-    marker = folder.summary(sample_id, "output")
-    if not marker.exists():
-        return False
-    lost = [name for name, digest in read_json(marker)["digests"].items() if not _holds(folder.root / name, digest)]
+    marker, failure = folder.summary(sample_id, "output"), folder.summary(sample_id, "failed")
+    is_done = marker.exists()
+    last = marker if is_done else failure
+    delivered = read_json(last)["digests"] if last.exists() else {}
+    failure.unlink(missing_ok=True)
+    lost = [name for name, digest in delivered.items() if not _holds(folder.root / name, digest)]
     if lost:
         # Whatever became of a delivered file, it is made again, from the last stage that is whole.
-        marker.unlink()
+        marker.unlink(missing_ok=True)
         if any(name.endswith(".bam") for name in lost):
             remove_sample(folder, sample_id)
             write_json(mark, identity)
             make_folder(folder.sample(sample_id))
-    return not lost
+    return is_done and not lost
+
+
+def fail_sample(folder: RunFolder, sample_id: str, error: TaskError) -> None:
+    """Says why a sample is not done.
+
+    A sample whose reads were taken in before the caller refused them is incomplete, not failed: its alignment and the
+    quality control of its reads are delivered.
+    """
+    is_incomplete = isinstance(error, ModelDataError) and folder.summary(sample_id, "intake").exists()
+    write_json(
+        folder.summary(sample_id, "failed"),
+        {
+            "status": "incomplete" if is_incomplete else "failed",
+            "reason": error.reason,
+            "message": error.message,
+            "blame": error.blame,
+            "digests": _digest_delivered(folder, sample_id) if is_incomplete else {},
+        },
+    )
+
+
+def _digest_delivered(folder: RunFolder, sample_id: str) -> dict[str, str]:
+    """SHA-256 of each of a sample's delivered files, by its path in the run's folder."""
+    files = sorted(path for path in folder.sample(sample_id).iterdir() if path.is_file())
+    return {str(path.relative_to(folder.root)): file_sha256(path) for path in files}
 
 
 def _holds(path: Path, digest: str) -> bool:
@@ -112,6 +139,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
                     "work_folder": str(folder),
                     "sample_id": sample_id,
                     "threads": threads,
+                    "is_amplicon": sample["is_amplicon"],
                 },
                 what=f"sample {sample_id}",
             )
@@ -123,6 +151,9 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
             folder,
             sample_id=sample_id,
             reads=[Path(lane[column]) for lane in sample["lanes"] for column in ("fastq_1", "fastq_2") if lane[column]],
+            bed=run.bed(sample_id),
+            padding_bp=run.plan.recipe["padding_bp"],
+            use_duplicates=sample["is_amplicon"],
         )
         return summary
 
@@ -136,14 +167,17 @@ def plan_calls(root: str, sample_id: str, shard_bp: int) -> list[tuple[str, int,
         ModelDataError: The reads are not of the kind that the caller was trained for.
     """
     run = load_run(root)
+    _check_domain(run, sample_id)
     alignment = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
-    if alignment["long_reads"]:
-        raise ModelDataError(
-            f"sample {sample_id}: long reads (median {alignment['read_length_median']} bp); the shipped caller was "
-            "trained on short reads. The alignment and its quality control are done, variants are not called"
-        )
     intervals = plan_call_shards(run.reference, alignment["contig_reads"], run.regions(sample_id), shard_bp)
     return [(interval.contig, interval.start, interval.end) for interval in intervals]
+
+
+def _check_domain(run: Run, sample_id: str) -> list[str]:
+    """Refuses reads that the caller was not made for; returns what a reader of its calls should know."""
+    alignment = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+    domain = read_domain(Path(model_host().settings.repository), CALLER)
+    return domain.check_alignment(alignment, f"sample {sample_id}")
 
 
 def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summary:
@@ -193,7 +227,8 @@ def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) ->
             header_lines=[f"##ploidy={note}"] if note else [],
         )
         counts = [read_json(run.folder.summary(sample_id, name)) for name in names]
-        return {**summary, "shards": len(shards), "counts": sum_counts(counts)}
+        counted = sum_counts(counts)
+        return {**summary, "shards": len(shards), "counts": counted, "warnings": _check_domain(run, sample_id)}
 
     return _stage("calls", root, sample_id, work)
 
@@ -241,8 +276,7 @@ def deliver(root: str, sample_id: str) -> Summary:
         own_ids = [*(field.name for field in run.pipeline.fields), REASON_ID]
         summary["table_rows"] = write_variant_table(vcf, table, own_ids)
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
-        files = sorted(path for path in run.folder.sample(sample_id).iterdir() if path.is_file())
-        summary["digests"] = {str(path.relative_to(run.folder.root)): file_sha256(path) for path in files}
+        summary["digests"] = _digest_delivered(run.folder, sample_id)
         return summary
 
     return _stage("output", root, sample_id, work)

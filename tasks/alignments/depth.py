@@ -56,7 +56,7 @@ class DepthCounter:
         self._ring = np.zeros(_RING_BP, np.int32)
 
     def add_records(self, data: npt.NDArray[np.uint8]) -> None:
-        """Adds whole BAM records that lie back to back, uint8 [num_bytes], sorted by place, after those added before."""
+        """Adds whole BAM records back to back, uint8 [num_bytes], sorted by place, that follow those added before."""
         self._run(data)
 
     def finish(self) -> None:
@@ -178,7 +178,7 @@ def _add(
                 continue
         if tid != state[_TID]:
             if state[_TID] >= 0:
-                place = np.int64(reference_index[state[_TID]])
+                place = int(reference_index[state[_TID]])
                 _settle(
                     state[_COVER_END] + 1,
                     place,
@@ -196,7 +196,7 @@ def _add(
         if is_end:
             break
         start = _int32(data, record + 4)
-        place = np.int64(reference_index[tid])
+        place = int(reference_index[tid])
         _settle(start, place, has_regions, region_first, region_start, region_end, ring, state, histogram)
         num_ops = np.int64(data[record + 12]) | (np.int64(data[record + 13]) << 8)
         cigar = record + 32 + np.int64(data[record + 8])

@@ -41,11 +41,12 @@ def align_reads(
     work_folder: str,
     sample_id: str,
     threads: int,
+    is_amplicon: bool = False,
 ) -> dict[str, Any]:
     """Checks, counts and maps a sample's reads; writes the BAM and its index, whole.
 
     Every read is in the BAM, in one record: its primary alignment, or unmapped. The bytes depend on reads, reference
-    and sample id alone. Long reads have no duplicates marked.
+    and sample id alone. Long reads and amplicons have no duplicates marked.
 
     Args:
         lanes: ``{"name", "fastq_1", "fastq_2", "interleaved"}`` each; one read group a lane.
@@ -54,6 +55,7 @@ def align_reads(
         work_folder: For temporary files.
         sample_id: The read groups' sample (SM).
         threads: Threads to map with.
+        is_amplicon: Whether all molecules of a place begin and end alike, so that none is a duplicate.
 
     Returns:
         The summary of the reads (`check_reads`), and as ``aligned`` what mapped them and how.
@@ -71,7 +73,8 @@ def align_reads(
     with ExitStack() as stack:
         aligner = stack.enter_context(open_index(reference, preset, threads))
         aside = stack.enter_context(whole_file(output))
-        _write_bam(lanes, aligner, reference, sample_id, threads, aside, work, mark_duplicates=preset == "sr")
+        mark_duplicates = preset == "sr" and not is_amplicon
+        _write_bam(lanes, aligner, reference, sample_id, threads, aside, work, mark_duplicates=mark_duplicates)
     suffix = ".csi" if max(contig.length_bp for contig in reference.contigs) > _MAX_BAI_BP else ".bai"
     with whole_file(output.with_name(output.name + suffix)) as aside:
         pysam.index("-c" if suffix == ".csi" else "-b", "-o", str(aside), str(output))

@@ -97,7 +97,7 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Js
         raise BalanceError(f"sample {sample_id}: neither finished nor failed; this is a defect of the program")
     failure = read_json(mark)
     return {
-        "status": "failed",
+        "status": failure["status"],
         "reason": failure["reason"],
         "message": plain(failure["message"]),
         "blame": failure["blame"],
@@ -140,7 +140,14 @@ def _cohort(samples: dict[str, Json]) -> Json:
     counts: Json = {**dict.fromkeys(_COUNTS, 0), "skipped": {}, **sum_counts(done)}
     counts["skipped"] = dict(sorted(counts["skipped"].items()))
     _check("the cohort", counts)
-    return {"samples": len(samples), "done": len(done), "failed": len(samples) - len(done), **counts}
+    statuses = Counter(sample["status"] for sample in samples.values())
+    return {
+        "samples": len(samples),
+        "done": len(done),
+        "failed": statuses["failed"],
+        "incomplete": statuses["incomplete"],
+        **counts,
+    }
 
 
 def _distinct(folder: RunFolder, plan: Plan) -> Json:

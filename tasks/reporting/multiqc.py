@@ -24,7 +24,7 @@ _PARENT = {
 def write_multiqc(folder: RunFolder, manifest: Json) -> None:
     """Writes ``cohort_mqc.json`` (a table of samples) and ``cohort_reasons_mqc.json`` (why alleles have no score).
 
-    The same manifest gives the same bytes. Samples that failed are in the table with their reason.
+    The same manifest gives the same bytes. Samples that are not done are in the table with their reason.
 
     Args:
         folder: The run's folder.
@@ -38,7 +38,7 @@ def _samples(samples: Json) -> Json:
     """One row for each sample."""
     present = {name for sample in samples.values() for name in sample["metrics"]}
     metrics = [metric for metric in METRICS if metric.name in present]
-    status = {"title": "Status", "description": "done, or why the sample failed", "scale": False, "placement": 0}
+    status = {"title": "Status", "description": "done, or why the sample is not", "scale": False, "placement": 0}
     headers = {metric.name: _header(metric, place) for place, metric in enumerate(metrics, 1)}
     return {
         **_PARENT,

@@ -89,7 +89,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
     pipeline = make_pipeline(recipe["pipeline"]["name"], recipe["pipeline"]["options"])
     summaries = {sample_id: stage_summaries(folder, sample_id) for sample_id in samples}
     reasons, skipped_figure = _reasons(samples)
-    failed = {sample_id: sample for sample_id, sample in samples.items() if sample["status"] == "failed"}
+    failed = {sample_id: sample for sample_id, sample in samples.items() if sample["status"] != "done"}
     style, script = _STYLE.read_text(), _SCRIPT.read_text()
     page: str = _template().render(
         manifest=manifest,
@@ -243,7 +243,7 @@ def _files(samples: Json) -> list[FileRow]:
         (".vcf.gz.csi", "Index of the annotated VCF, for contigs longer than 512 Mb."),
         (".parquet", "The same as a table: one row for each allele."),
         (".rejected.vcf", "Lines of the input that are no VCF records, with line number and reason."),
-        (".bam", "The sample's reads, aligned, sorted, duplicates marked."),
+        (".bam", "The sample's reads, aligned, sorted, duplicates marked (not of amplicons and long reads)."),
         (".bam.bai", "Index of the alignment."),
     )
     rows = [

@@ -17,6 +17,7 @@ from tasks.sheets.values import (
     parse_sex,
     parse_status,
     path_fault,
+    protocol_fault,
     sheet_path,
     text_fault,
 )
@@ -31,11 +32,14 @@ _NEEDS = {
     "crai": "cram",
     "vcf_sample": "vcf",
 }
-_SAME_IN_SAMPLE = ("patient", "sex", "status", "vcf_sample", "regions")
+_SAME_IN_SAMPLE = ("patient", "sex", "status", "protocol", "vcf_sample", "regions")
 # XX and female are one value.
 _MEANING_OF: dict[str, Callable[[str], object]] = {"sex": parse_sex, "status": parse_status}
 _UNDERSTOOD = frozenset(
-    {"sample", "patient", "sex", "status", "lane", "interleaved", "vcf_sample", "variantcaller", *PATH_COLUMNS}
+    {
+        *("sample", "patient", "sex", "status", "lane", "interleaved", "protocol", "vcf_sample", "variantcaller"),
+        *PATH_COLUMNS,
+    }
 )
 _KEPT = frozenset({"paternal_id", "maternal_id", "phenotype", "case_id"})
 _OTHER_NAMES = {
@@ -114,6 +118,8 @@ def check_row(row: SheetRow, folder: Path, faults: Faults) -> None:
         faults.add(line, "interleaved", values["interleaved"], "write yes or no")
     elif parse_answer(values.get("interleaved", "")) and values.get("fastq_2"):
         faults.add(line, "fastq_2", values["fastq_2"], "leave it empty: interleaved reads are all in fastq_1")
+    if fault := protocol_fault(values.get("protocol", "")):
+        faults.add(line, "protocol", values["protocol"], fault)
     for column in ("patient", "lane", "vcf_sample"):
         if fault := text_fault(values.get(column, "")):
             faults.add(line, column, values[column], fault)

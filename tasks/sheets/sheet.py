@@ -13,6 +13,7 @@ interleaved          yes: ``fastq_1`` holds both reads of each pair in turn
 lane                 the lane's name (default: 1, 2, ... in the sheet's order)
 patient, sex,        as in sarek and raredisease; checked, and the same on all lines of a sample
 status
+protocol             amplicon: reads of amplicons, whose duplicates are not marked, or used where a BAM has them marked
 vcf_sample           the column of a many-sample VCF to keep
 variantcaller        what made the VCF
 regions              a BED that this sample's work keeps to
@@ -40,7 +41,7 @@ from tasks.sheets.rules import (
     known_columns,
 )
 from tasks.sheets.table import SheetRow, read_table
-from tasks.sheets.values import Kind, Sex, parse_answer, parse_sex, parse_status, sheet_path
+from tasks.sheets.values import Kind, Sex, is_amplicon, parse_answer, parse_sex, parse_status, sheet_path
 
 _INDEX_COLUMNS = {"bam": "bai", "cram": "crai"}
 
@@ -73,6 +74,7 @@ class Sample:
         patient: The person it is of; the sample itself where the sheet does not say.
         sex: ``XX``, ``XY`` or ``NA``; None where the sheet does not say.
         status: 0 normal, 1 tumour; None where the sheet does not say.
+        is_amplicon: Whether its reads are of amplicons: equal ends are no sign of a duplicate.
         kind: What its files are.
         paths: Its VCF, BAM or CRAM files (a VCF is always one file); empty for FASTQ.
         index_paths: For each of `paths` the index the sheet names, or None.
@@ -89,6 +91,7 @@ class Sample:
     patient: str
     sex: Sex | None
     status: int | None
+    is_amplicon: bool
     kind: Kind
     paths: tuple[Path, ...]
     index_paths: tuple[Path | None, ...]
@@ -112,6 +115,7 @@ class Sample:
             "patient": self.patient,
             "sex": self.sex,
             "status": self.status,
+            "is_amplicon": self.is_amplicon,
             "kind": self.kind,
             "paths": [str(path) for path in self.paths],
             "index_paths": [str(path) if path else None for path in self.index_paths],
@@ -199,6 +203,7 @@ def _sample(sample_id: str, rows: list[SheetRow], folder: Path) -> Sample:
         patient=first.get("patient") or first["sample"],
         sex=parse_sex(first.get("sex", "")),
         status=parse_status(first.get("status", "")),
+        is_amplicon=is_amplicon(first.get("protocol", "")),
         kind=kind,
         paths=() if is_fastq else tuple(sheet_path(row.values[kind], folder) for row in rows),
         index_paths=() if is_fastq else tuple(path(row, _INDEX_COLUMNS.get(kind)) for row in rows),

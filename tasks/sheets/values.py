@@ -25,6 +25,7 @@ _STATUSES = {
     **dict.fromkeys(("0", "normal", "germline"), 0),
     **dict.fromkeys(("1", "tumor", "tumour"), 1),
 }
+AMPLICON = "amplicon"
 _ANSWERS = {
     **dict.fromkeys(("true", "yes", "y", "1"), True),
     **dict.fromkeys(("false", "no", "n", "0", ""), False),
@@ -64,6 +65,18 @@ def parse_sex(value: str) -> Sex | None:
 def parse_status(value: str) -> int | None:
     """Reads sarek's status: 0 normal, 1 tumour; None where it is neither."""
     return _STATUSES.get(value.lower())
+
+
+def is_amplicon(value: str) -> bool:
+    """Whether a protocol is nf-core/viralrecon's ``amplicon``; a lab's own words for others say nothing."""
+    return value.lower() == AMPLICON
+
+
+def protocol_fault(value: str) -> str | None:
+    """Says why a protocol may be a misspelt ``amplicon``; None for any other text."""
+    if not is_amplicon(value) and "amplic" in value.lower():
+        return f"write {AMPLICON} for amplicons, which have no duplicates marked; leave it empty for other libraries"
+    return text_fault(value)
 
 
 def parse_answer(value: str) -> bool | None:

@@ -75,7 +75,7 @@ def make_cohort(
             write_json(folder.summary(sample_id, "intake"), _intake(rng, sample_id, kind))
         if sample_id in failed:
             reason, message = failed[sample_id]
-            write_json(folder.summary(sample_id, "failed"), {"reason": reason, "message": message, "blame": "input"})
+            write_json(folder.summary(sample_id, "failed"), _failure(reason, message))
             continue
         output = _output(rng, kind) | {"variants": _variants(rng)}
         if kind != "vcf":
@@ -86,6 +86,11 @@ def make_cohort(
             (folder.sample(sample_id) / f"{sample_id}{ending}").write_bytes(b"")
     _write_alleles(folder, rng)
     return folder
+
+
+def _failure(reason: str, message: str) -> dict[str, Any]:
+    status = "incomplete" if reason == "DEPTH_TOO_LOW" else "failed"
+    return {"status": status, "reason": reason, "message": message, "blame": "input", "digests": {}}
 
 
 def _output(rng: np.random.Generator, kind: str) -> dict[str, Any]:

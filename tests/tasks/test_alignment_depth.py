@@ -76,9 +76,11 @@ def test_every_covered_base_is_counted_at_its_depth(
     regions = None
     inside = [np.full(length_bp, intervals is None) for length_bp in LENGTHS.values()]
     if intervals is not None:
-        contig, start, length = (np.array(column, np.int64) for column in zip(*intervals, strict=True)) if (
-            intervals
-        ) else (np.zeros(0, np.int64),) * 3
+        contig, start, length = (
+            (np.array(column, np.int64) for column in zip(*intervals, strict=True))
+            if (intervals)
+            else (np.zeros(0, np.int64),) * 3
+        )
         regions = merge_regions(contig.astype(np.int32), start, np.minimum(start + length, 2_000))
         for place in range(2):
             for first, last in regions.intervals_of(place):

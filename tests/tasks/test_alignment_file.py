@@ -89,6 +89,35 @@ def test_records_are_counted_by_kind(tmp_path: Path, sequences: dict[str, str], 
     assert summary["warnings"] == []
 
 
+def test_duplicates_of_amplicons_are_used(tmp_path: Path, sequences: dict[str, str], reference: Reference) -> None:
+    bases = sequences["chr1"][100:200]
+    rows = [sam_line(str(number), "chr1", 100, bases, flag=0x400 if number else 0) for number in range(8)]
+    bam = write_bam(tmp_path / "a.bam", LENGTHS, rows)
+    folders = str(reference.folder), str(tmp_path / "work")
+    assert read_alignment([str(bam)], [None], *folders, "sample")["counts"]["used"] == 1
+    summary = read_alignment([str(bam)], [None], *folders, "sample", use_duplicates=True)
+    assert (summary["counts"]["used"], summary["counts"]["duplicate"], summary["usual_depth"]) == (8, 0, 7)
+    assert summary["warnings"] == ["7 reads: marked as duplicates, and used: these are amplicons"]
+    with pysam.AlignmentFile(summary["path"], index_filename=summary["index"]) as alignment:
+        assert [record.is_duplicate for record in alignment.fetch("chr1")] == [False] * 8
+
+
+def test_depth_is_judged_inside_the_regions(tmp_path: Path, sequences: dict[str, str], reference: Reference) -> None:
+    bases = sequences["chr1"]
+    rows = [sam_line(str(start), "chr1", start, bases[start : start + 100]) for start in range(0, 2_000, 50)]
+    rows += [sam_line(f"d{n}", "chr1", 3_000, bases[3_000:3_100]) for n in range(20)]
+    bam = write_bam(tmp_path / "a.bam", LENGTHS, rows)
+    bed = tmp_path / "targets.bed"
+    bed.write_text("chr1\t3030\t3050\n")
+    folders = str(reference.folder), str(tmp_path / "work")
+    everywhere = read_alignment([str(bam)], [None], *folders, "sample")
+    inside = read_alignment([str(bam)], [None], *folders, "sample", bed=str(bed))
+    padded = read_alignment([str(bam)], [None], *folders, "sample", bed=str(bed), padding_bp=3_000)
+    assert (everywhere["usual_depth"], everywhere["depth_in_regions"]) == (1, False)
+    assert (inside["usual_depth"], inside["depth_in_regions"]) == (19, True)
+    assert padded["usual_depth"] < 19
+
+
 def test_mismatches_are_counted_through_any_cigar(
     tmp_path: Path, sequences: dict[str, str], reference: Reference
 ) -> None:

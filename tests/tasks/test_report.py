@@ -131,7 +131,7 @@ def test_headline_caution_and_failures_come_first(mixed: str) -> None:
     assert "8 samples: 6 done, 2 failed" in text
     caution = make_pipeline("demo-effect").caution
     assert caution is not None
-    places = [text.index(word) for word in (caution, "Failed samples", "TRUNCATED", "S0003.fastq: cut off", "S0008")]
+    places = [text.index(word) for word in (caution, "Samples not done", "TRUNCATED", "S0003.fastq: cut off", "S0008")]
     first_table = text.index("Correct what the message names")
     assert places[2] < places[0] < places[1] < first_table < places[3] < places[4]
     assert "/lab/incoming" not in mixed

@@ -527,3 +527,15 @@ def test_the_real_sheets_with_their_files_at_hand(shared_data: Path, tmp_path: P
         (tmp_path / name).write_text(text)
         samples = read_sheet(tmp_path / name).samples
         assert [(sample.id, sample.kind, len(sample.lanes)) for sample in samples] == kinds
+
+
+@pytest.mark.parametrize(
+    ("value", "amplicon"), [("amplicon", True), ("AMPLICON", True), ("capture v7", False), ("", False)]
+)
+def test_protocols(folder: Path, value: str, amplicon: bool) -> None:
+    assert one(folder, f"sample,fastq_1,protocol\nS,a_R1.fq.gz,{value}\n").is_amplicon is amplicon
+
+
+def test_a_misspelt_amplicon_is_no_other_protocol(folder: Path) -> None:
+    with pytest.raises(SheetError, match="line 2, column protocol, 'Amplicons': write amplicon"):
+        one(folder, "sample,fastq_1,protocol\nS,a_R1.fq.gz,Amplicons\n")
