@@ -1,6 +1,6 @@
 """The command line. Imports happen inside the commands that need them: help must be instant.
 
-Exit codes: 0 all samples done; 3 finished, some samples failed; 2 the sheet, a flag or the folder is wrong; 1 the run
+Exit codes: 0 all samples done; 3 finished, some samples not done; 2 the sheet, a flag or the folder is wrong; 1 the run
 failed; 130 cancelled, and the same command resumes it.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 OK, RUN_FAILED, BAD_INPUT, SOME_FAILED, CANCELLED = 0, 1, 2, 3, 130
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _EXIT_CODES = (
-    "Exit codes: 0 all samples done; 3 finished, some samples failed (each named with its reason); "
-    "2 the sheet, a flag or the folder is wrong; 1 the run failed; 130 cancelled: the same command resumes."
+    "Exit codes: 0 all samples done; 3 finished, some samples failed or are incomplete (each with its "
+    "reason); 2 the sheet, a flag or the folder is wrong; 1 the run failed; 130 cancelled: the same command resumes."
 )
 
 

@@ -44,7 +44,7 @@ def test_every_odd_file_is_done_or_told(
     samples = manifest_of(output)["samples"]
     assert set(samples) == set(odd_files)
     for sample_id, sample in samples.items():
-        if sample["status"] == "failed":
+        if sample["status"] != "done":
             assert sample["reason"] not in ("FAILED", "INTERNAL_ERROR", "WORKER_LOST"), sample
             assert len(sample["message"]) > 20
             assert re.search(rf"failed: {re.escape(sample_id)}: {sample['reason']}", run.stderr)
