@@ -144,8 +144,11 @@ Tells how many copies (0, 1, 2) of a candidate allele a diploid sample carries, 
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {table}
 
-- **Not for:** long reads, haploid contigs (sex and ploidy are not considered: X and Y of a male are called diploid),
-  somatic variants, mosaics, structural variants, clinical use.
+- **For** genomes, exomes and panels read by Illumina and machines like it: reads of 70 to 300 bases, 5-fold and deeper
+  (deeper than 100-fold adds nothing), at most 2 % spliced. `reads/config.pbtxt` states this, and samples outside of it
+  are not called.
+- **Not for:** long reads, somatic variants, mosaics, structural variants, clinical use. Where a sample has one copy of a
+  place, an allele is called when the network takes it for two of two.
 """
 
 
@@ -187,6 +190,10 @@ output [
   {{ name: "genotype" data_type: TYPE_FP32 dims: [ 3 ] }},
   {{ name: "log_likelihood" data_type: TYPE_FP32 dims: [ 3 ] }}
 ]
+parameters {{ key: "domain_platforms" value: {{ string_value: "ILLUMINA,DNBSEQ,ELEMENT,SINGULAR" }} }}
+parameters {{ key: "domain_read_length_bp" value: {{ string_value: "70-300" }} }}
+parameters {{ key: "domain_depth" value: {{ string_value: "5-100" }} }}
+parameters {{ key: "domain_max_spliced_share" value: {{ string_value: "0.02" }} }}
 ensemble_scheduling {{
   step [
     {{

@@ -109,7 +109,7 @@ def test_failures_are_counted_by_reason_at_the_top(tmp_path: Path) -> None:
     failed = {f"S000{number}": ("WRONG_REFERENCE", "wrong?") for number in (1, 3, 4)} | {"S0002": ("TRUNCATED", "cut")}
     page = _page(make_cohort(tmp_path / "run", 5, failed=failed))
     top = " ".join("".join(Outline(page[page.index("<h1>") : page.index('<p class="lead">')]).text).split())
-    assert top == "5 samples: 1 done, 4 failed Failed: 3 WRONG_REFERENCE, 1 TRUNCATED"
+    assert top == "5 samples: 1 done, 4 failed Not done: 3 WRONG_REFERENCE, 1 TRUNCATED"
 
 
 def test_nothing_is_wider_than_a_narrow_page(mixed: str) -> None:
