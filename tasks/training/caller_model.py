@@ -147,8 +147,8 @@ Tells how many copies (0, 1, 2) of a candidate allele a diploid sample carries, 
 - **For** genomes, exomes and panels read by Illumina and machines like it: reads of 70 to 300 bases, 5-fold and deeper
   (deeper than 100-fold adds nothing), at most 2 % spliced. `reads/config.pbtxt` states this, and samples outside of it
   are not called.
-- **Not for:** long reads, somatic variants, mosaics, structural variants, clinical use. Where a sample has one copy of a
-  place, an allele is called when the network takes it for two of two.
+- **Not for:** long reads, somatic variants, mosaics, structural variants, clinical use. Where a sample has one copy of
+  a place, an allele is called when the network takes it for two of two.
 """
 
 
