@@ -13,8 +13,11 @@ from pathlib import Path
 from tasks.errors import FolderError
 from tasks.files import FILE_MODE, make_folder
 
-_MULTIQC, _MULTIQC_REASONS = "cohort_mqc.json", "cohort_reasons_mqc.json"
-_OURS = ("plan.json", "manifest.json", "report.html", _MULTIQC, _MULTIQC_REASONS, "samples", "cohort", "work")
+_MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY = "cohort_mqc.json", "cohort_reasons_mqc.json", "identity_mqc.json"
+_OURS = (
+    "plan.json", "manifest.json", "report.html", _MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY, "samples", "cohort",
+    "work",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,21 @@ class RunFolder:
     def multiqc_reasons(self) -> Path:
         """Why alleles have no score, for MultiQC; absent where all have one."""
         return self.root / _MULTIQC_REASONS
+
+    @property
+    def multiqc_identity(self) -> Path:
+        """Sex and kinship for MultiQC; absent where nothing could be told."""
+        return self.root / _MULTIQC_IDENTITY
+
+    @property
+    def identity(self) -> Path:
+        """How alike every two samples are."""
+        return self.root / "cohort" / "identity.parquet"
+
+    @property
+    def identity_summary(self) -> Path:
+        """What was found of who the samples are."""
+        return self.work / "identity.json"
 
     @property
     def alleles(self) -> Path:
@@ -85,6 +103,10 @@ class RunFolder:
     def sample_work(self, sample_id: str) -> Path:
         """State of one sample."""
         return self.work / "samples" / sample_id
+
+    def genotypes(self, sample_id: str) -> Path:
+        """A sample's genotypes at single-base sites, for its identity."""
+        return self.sample_work(sample_id) / "genotypes.parquet"
 
     def summary(self, sample_id: str, stage: str) -> Path:
         """The marker and counts of a finished stage of one sample."""

@@ -24,6 +24,8 @@ from tasks.errors import BalanceError, ModelDataError, TaskError
 from tasks.files import file_sha256, make_folder, read_json, write_json
 from tasks.folder import RunFolder
 from tasks.genome.ploidy import ploidy_note
+from tasks.identity.genotypes import GenotypeCollector
+from tasks.identity.sex import find_sex, sex_differs
 from tasks.isolation import run_isolated
 from tasks.model_host import model_host, model_server
 from tasks.plan import Plan
@@ -238,16 +240,37 @@ def collect_alleles(root: str, sample_id: str) -> Summary:
 
     def work() -> Summary:
         run = load_run(root)
-        return scan_variants(
+        vcf_sample = run.sample(sample_id)["vcf_sample"]
+        genotypes = GenotypeCollector(run.reference, vcf_sample=vcf_sample)
+        summary = scan_variants(
             _variants(root, sample_id),
             run.reference,
             run.folder.sample_work(sample_id),
             regions=run.regions(sample_id),
-            vcf_sample=run.sample(sample_id)["vcf_sample"],
+            vcf_sample=vcf_sample,
             what=f"sample {sample_id}",
+            observer=genotypes.observe,
         )
+        summary["genotypes"] = genotypes.write(run.folder.genotypes(sample_id))
+        summary["sex"] = _sex(run, sample_id, genotypes.x_counts)
+        return summary
 
     return _stage("alleles", root, sample_id, work)
+
+
+def _sex(run: Run, sample_id: str, x_counts: list[dict[str, int]]) -> Summary | None:
+    """What the data say of a sample's sex, beside the sheet; None for a VCF of several persons."""
+    sample, intake = run.sample(sample_id), run.folder.summary(sample_id, "intake")
+    if len(x_counts) > 1:
+        return None
+    finding = find_sex(
+        run.reference,
+        windows=read_json(intake)["alignment"]["windows"] if intake.exists() else None,
+        regions=run.regions(sample_id),
+        x_counts=x_counts[0] if x_counts else None,
+        is_called=sample["kind"] != "vcf",
+    )
+    return {**finding.to_json(), "sheet": sample["sex"], "differs": sex_differs(finding, sample["sex"])}
 
 
 def deliver(root: str, sample_id: str) -> Summary:

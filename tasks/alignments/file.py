@@ -20,6 +20,7 @@ from tasks.alignments.index import find_index, make_index
 from tasks.alignments.records import raw_chunks
 from tasks.alignments.samtools_process import samtools_said
 from tasks.alignments.statistics import AlignmentStatistics
+from tasks.alignments.windows import window_offsets
 from tasks.calling.bam_records import MIN_MAPPING_QUALITY
 from tasks.errors import AlignmentError, ReferenceError
 from tasks.files import make_folder, whole_file
@@ -169,8 +170,8 @@ class _Contents:
         with open_alignment(path, None, reference.fasta_path) as alignment:
             header = read_header(path, alignment)
         match = match_contigs(header.names, header.lengths_bp, header.md5s, reference)
-        statistics = AlignmentStatistics(match.index, MIN_MAPPING_QUALITY)
         depth = DepthCounter(match.index, MIN_MAPPING_QUALITY, regions)
+        statistics = AlignmentStatistics(match.index, MIN_MAPPING_QUALITY, window_offsets(reference))
         cram = look_into_cram(path, header, reference) if recognise_kind(path) == "cram" else None
         index = None
         if cram and cram.renamed:

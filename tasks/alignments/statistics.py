@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from tasks.alignments.windows import WINDOW_BP
 from tasks.genome.reference import Reference
 
 KINDS = (
@@ -45,22 +46,26 @@ class AlignmentStatistics:
     Attributes:
         reference_index: int32 [num_contigs], where the header's contigs are in the reference, -1 for nowhere.
         min_mapping_quality: Reads mapped with less are not used.
+        window_offsets: int64 [contigs of the reference + 1], see `tasks.alignments.windows`.
         kinds: int64 [len(KINDS)], records by kind.
         contigs: int64 [num_contigs + 1, 2], mapped and unmapped records by contig, the last row for those without.
         compared: int64 [num_contigs, 2], bases of used reads compared with the reference, and those that differ.
         lengths: int64 [MAX_LENGTH_BP + 1], primary reads by length.
         templates: int64 [MAX_TEMPLATE_BP + 1], proper pairs of used reads by template length.
         qualities: int64 [256], bases of used reads by quality.
+        windows: int64 [windows], aligned bases of the used reads that start in each.
     """
 
     reference_index: npt.NDArray[np.int32]
     min_mapping_quality: int
+    window_offsets: Counts
     kinds: Counts = field(init=False)
     contigs: Counts = field(init=False)
     compared: Counts = field(init=False)
     lengths: Counts = field(init=False)
     templates: Counts = field(init=False)
     qualities: Counts = field(init=False)
+    windows: Counts = field(init=False)
     _totals: Counts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +76,7 @@ class AlignmentStatistics:
         self.lengths = np.zeros(MAX_LENGTH_BP + 1, dtype=np.int64)
         self.templates = np.zeros(MAX_TEMPLATE_BP + 1, dtype=np.int64)
         self.qualities = np.zeros(256, dtype=np.int64)
+        self.windows = np.zeros(int(self.window_offsets[-1]), dtype=np.int64)
         self._totals = np.zeros(_NUM_TOTALS, dtype=np.int64)
 
     def add_records(self, data: npt.NDArray[np.uint8], reference: Reference) -> None:
@@ -88,6 +94,8 @@ class AlignmentStatistics:
             self.lengths,
             self.templates,
             self.qualities,
+            self.window_offsets,
+            self.windows,
             self._totals,
         )
 
@@ -114,6 +122,7 @@ class AlignmentStatistics:
         num_compared, num_different = (int(value) for value in self.compared.sum(axis=0))
         num_lengths, num_templates = int(self.lengths.sum()), int(self.templates.sum())
         known = self.qualities[:255]
+        touched = np.flatnonzero(self.windows)
         return {
             "counts": {"total": self.num_records, **counts},
             "mates_overlapping": int(self._totals[_OVERLAPS]),
@@ -130,6 +139,7 @@ class AlignmentStatistics:
                 float(self.templates @ np.arange(MAX_TEMPLATE_BP + 1)) / max(num_templates, 1), 2
             ),
             "insert_size_median": _median(self.templates),
+            "windows": [touched.tolist(), self.windows[touched].tolist()],
             "insert_sizes": self.templates[: int(np.flatnonzero(self.templates).max(initial=-1)) + 1].tolist(),
         }
 
@@ -160,6 +170,8 @@ def _add(
     lengths: Counts,
     templates: Counts,
     qualities: Counts,
+    window_offsets: Counts,
+    windows: Counts,
     totals: Counts,
 ) -> None:
     """Adds records to the sums. Source: SAM v1, section 4.2 (BAM), 1.4 (flags)."""
@@ -225,6 +237,7 @@ def _add(
         end = start
         num_compared = 0
         num_different = 0
+        num_aligned = 0
         for op_index in range(num_ops):
             op = _int32(data, cigar + 4 * op_index)
             op_length = (op >> 4) & 0x0FFFFFFF
@@ -241,13 +254,15 @@ def _add(
                     if token < 4 and reference_token < 4:
                         num_compared += 1
                         num_different += token != reference_token
-                totals[_ALIGNED] += op_length
+                num_aligned += op_length
                 read_place += op_length
                 end += op_length
             elif op_kind == 2 or op_kind == 3:  # D N
                 end += op_length
             elif op_kind == 1 or op_kind == 4:  # I S
                 read_place += op_length
+        totals[_ALIGNED] += num_aligned
+        windows[min(window_offsets[place] + start // WINDOW_BP, window_offsets[place + 1] - 1)] += num_aligned
         compared[row, 0] += num_compared
         compared[row, 1] += num_different
         if end > contig_length:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ MIN_MISMATCHES = 10
 MIN_MISMATCHES_OF_MOST = 3
 """...unless they are most of the records that could be checked, and this many."""
 _FAULTS_SHOWN = 10
+
+Observer = Callable[[RecordReader], Callable[[RecordBlock], None]]
+"""Looks at a file while it is read: takes its header, returns what takes its blocks."""
 
 
 class ScanCounts:
@@ -151,6 +155,7 @@ def scan_variants(
     regions: Regions | None = None,
     vcf_sample: str | None = None,
     what: str = "",
+    observer: Observer | None = None,
 ) -> dict[str, Any]:
     """Checks every record of a VCF or BCF and writes its distinct normalised alleles as runs.
 
@@ -161,6 +166,7 @@ def scan_variants(
         regions: Alleles outside are counted as OFF_TARGET and not written.
         vcf_sample: The column to keep in the output, checked here.
         what: The sample, for messages.
+        observer: Sees the header, then every block.
 
     Returns:
         The counts of `ScanCounts`, and ``runs`` (file names), ``contigs`` (records on each), ``samples``, ``build`` (of
@@ -176,8 +182,11 @@ def scan_variants(
         reader = RecordReader(text, reference, regions)
         check_sample(path, reader.header.samples, vcf_sample)
         counts, runs = ScanCounts(), RunWriter(folder)
+        observe = observer(reader) if observer else None
         for block in reader.blocks():
             counts.add(block)
+            if observe:
+                observe(block)
             runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
         counts.check(what, path)
         contigs = counts.contigs(reader.contig_names)

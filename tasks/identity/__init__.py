@@ -1,0 +1,1 @@
+"""Who the samples are: sex, kinship and names, beside what the sheet says."""
