@@ -26,6 +26,7 @@ from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, T
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.genome.reference import Reference, prepare_reference
+from tasks.identity.cohort import compare_cohort
 from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import Plan, check_resumable, digest_files, read_plan
@@ -197,10 +198,11 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     written = _each_sample(write_sample_task, [(root, i) for i in prepared], failed, WRITE)
     for sample_id, error in failed.items():
         fail_sample(folder, sample_id, error)
+    done = [i for i in plan.samples if i in finished or i in set(written)]
+    run_unit(compare_cohort, root, done, what="comparing the samples with each other")
     statistics = client.run(host_statistics)
     write_results_task(root, list(statistics.values()), progress.seconds)
-    done = tuple(i for i in plan.samples if i in finished or i in set(written))
-    return CohortResult(folder.root, done, {i: (e.reason, e.message) for i, e in failed.items()})
+    return CohortResult(folder.root, tuple(done), {i: (e.reason, e.message) for i, e in failed.items()})
 
 
 def _each_sample(stage: Any, arguments: list[tuple[Any, ...]], failed: dict[str, TaskError], name: str) -> list[str]:

@@ -12,9 +12,11 @@ from tasks.calling.domain import CallerDomain, refuse_tumour
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
+from tasks.identity.genotypes import GenotypeCollector
+from tasks.identity.sex import SexFinding, find_sex, sex_differs
+from tasks.identity.warnings import name_warning
 from tasks.isolation import run_isolated
 from tasks.pipelines import pipeline_types
-from tasks.quoting import quoted
 from tasks.reads.records import read_records
 from tasks.sheets.sheet import Sample
 from tasks.variants.binary import is_bcf
@@ -71,6 +73,7 @@ def _read_whole(
     """Reads a sample's inputs as the run would; only what the run makes of them is left undone."""
     if sample.kind == "vcf":
         regions = read_bed(sample.regions, reference) if sample.regions else None
+        genotypes = GenotypeCollector(reference, vcf_sample=sample.vcf_sample)
         counts = scan_variants(
             sample.paths[0],
             reference,
@@ -78,8 +81,12 @@ def _read_whole(
             regions=regions,
             vcf_sample=sample.vcf_sample,
             what=f"sample {sample.id}",
+            observer=genotypes.observe,
         )
-        return [f"{counts['records_in']:,} records, {counts['rejected']:,} to reject"]
+        notes = [f"{counts['records_in']:,} records, {counts['rejected']:,} to reject"]
+        if len(genotypes.x_counts) == 1:
+            notes += _sex_notes(sample, find_sex(reference, x_counts=genotypes.x_counts[0]))
+        return notes
     if sample.kind == "fastq":
         lanes = sample.to_json()["lanes"]
         found = run_isolated("tasks.reads.fastq:check_reads", {"lanes": lanes}, what=f"sample {sample.id}")
@@ -94,8 +101,22 @@ def _read_whole(
         bed=bed,
         use_duplicates=sample.is_amplicon,
     )
-    cautions = domain.check_alignment(alignment, f"sample {sample.id}")
-    return [*cautions, f"{alignment['counts']['total']:,} records, {alignment['mapping_rate']:.1%} mapped"]
+    notes = domain.check_alignment(alignment, f"sample {sample.id}")
+    notes.append(f"{alignment['counts']['total']:,} records, {alignment['mapping_rate']:.1%} mapped")
+    regions = read_bed(sample.regions, reference) if sample.regions else None
+    return notes + _sex_notes(sample, find_sex(reference, windows=alignment["windows"], regions=regions))
+
+
+def _sex_notes(sample: Sample, finding: SexFinding) -> list[str]:
+    if not sex_differs(finding, sample.sex):
+        return []
+    return [f"caution: SEX_DIFFERS: the sheet says {sample.sex}, the data {finding.verdict} ({finding.evidence})"]
+
+
+def _name_notes(sample: Sample, found: Sequence[str], where: str) -> list[str]:
+    own_names = [sample.id, sample.columns.get("sample", sample.id), sample.patient]
+    warning = name_warning(sample.id, own_names, found, where)
+    return [f"caution: {warning.warning}: {warning.message}"] if warning else []
 
 
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:
@@ -123,8 +144,8 @@ def _check_variants(sample: Sample, reference: Reference) -> list[str]:
         notes.append("no ##contig lines: the records tell which contigs there are")
     own_ids = {field.name for kind in pipeline_types().values() for field in kind.fields} | {REASON_ID}
     notes += [f"caution: INFO/{name} of another program would be replaced" for name in header.foreign_ids(own_ids)]
-    if sample.vcf_sample is None and len(samples) == 1 and samples[0] != sample.id:
-        notes.append(f"the VCF's own sample name is {quoted(samples[0])}")
+    if sample.vcf_sample is None and len(samples) == 1:
+        notes += _name_notes(sample, samples, "the VCF's column names")
     return notes
 
 
@@ -133,10 +154,8 @@ def _check_alignment(path: Path, found: dict[str, Any], sample: Sample, referenc
     what = f"sample {sample.id} ({path.name})"
     check = check_header_contigs(what, names, found["lengths_bp"], found["md5s"], [None] * len(names), reference)
     notes = _contig_notes(check, names)
-    others = sorted({group["sample"] for group in found["read_groups"]} - {sample.id, ""})
-    if others:
-        notes.append(f"caution: its read groups name the sample {', '.join(others)}")
-    return notes
+    names = [group["sample"] for group in found["read_groups"] if group["sample"]]
+    return notes + _name_notes(sample, names, "the read groups (SM) name")
 
 
 def _contig_notes(check: HeaderCheck, names: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from tasks.counts import sum_counts
 from tasks.errors import BalanceError
 from tasks.files import read_json
 from tasks.folder import RunFolder
+from tasks.identity.cohort import read_identity
 from tasks.pipelines import make_pipeline
 from tasks.plan import Plan, read_plan
 from tasks.reporting.sample_metrics import read_metrics
@@ -29,6 +30,7 @@ _SOFTWARE = (
     "cohortflow", "dask", "distributed", "isal", "mappy", "numba", "numpy", "onnxruntime", "prefect", "pyarrow",
     "pydantic", "pysam", "redis", "torch", "tritonclient",
 )  # fmt: skip
+_NOT_TOLD = ("concordance", "subjects", "warnings")
 # An absolute path in a message: what identifies a file in a report is its name.
 _PATH = re.compile(r"(?<![\w.~*/:<-])/(?:[^\s/:;,'\"()]+/)+")
 
@@ -45,8 +47,9 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
 
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``,
-        ``plan`` (the digest that its VCF's header states), files, counts, metrics), ``models`` (statistics),
-        ``seconds``, ``software``. Inputs are named without folders.
+        ``plan`` (the digest that its VCF's header states), files, counts, metrics, sex), ``identity`` (how alike samples
+        are: counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``models``
+        (statistics), ``seconds``, ``software``. Inputs are named without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
@@ -55,12 +58,15 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
     assert plan is not None
     settings = read_json(folder.settings)
     samples = {sample_id: _sample(folder, plan, settings, sample_id) for sample_id in plan.samples}
+    identity = read_identity(folder.identity_summary)
     return {
         "format": FORMAT,
         "plan": plan.digest,
         "recipe": plan.recipe,
         "cohort": _cohort(samples) | {"distinct": _distinct(folder, plan)},
         "samples": samples,
+        "identity": {name: value for name, value in identity.items() if name not in _NOT_TOLD},
+        "warnings": identity.get("warnings", []),
         "models": sum_counts(statistics),
         "seconds": dict(seconds),
         "software": _software(),
@@ -88,6 +94,7 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Js
         "inputs": [Path(path).name for path in inputs],
         "outputs": _outputs(folder, sample_id),
         "metrics": read_metrics(summaries),
+        "sex": summaries.get("alleles", {}).get("sex"),
         "notes": [{"text": plain(note.text), "detail": plain(note.detail)} for note in read_notes(summaries)],
     }
     if "output" in summaries:

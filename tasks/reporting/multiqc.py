@@ -22,8 +22,9 @@ _PARENT = {
 
 
 def write_multiqc(folder: RunFolder, manifest: Json) -> None:
-    """Writes ``cohort_mqc.json`` (a table of samples) and ``cohort_reasons_mqc.json`` (why alleles have no score).
+    """Writes ``cohort_mqc.json`` (a table of samples) and what there is to say of reasons and identity.
 
+    ``cohort_reasons_mqc.json`` has why alleles have no score, ``identity_mqc.json`` sex and what contradicts the sheet.
     The same manifest gives the same bytes. Samples that are not done are in the table with their reason.
 
     Args:
@@ -32,6 +33,7 @@ def write_multiqc(folder: RunFolder, manifest: Json) -> None:
     """
     write_json(folder.multiqc, _samples(manifest["samples"]))
     _write_or_remove(folder.multiqc_reasons, _reasons(manifest["samples"]))
+    _write_or_remove(folder.multiqc_identity, _identity(manifest))
 
 
 def _samples(samples: Json) -> Json:
@@ -81,6 +83,49 @@ def _reasons(samples: Json) -> Json | None:
         "description": "ALT alleles that were not scored, by reason.",
         "plot_type": "bargraph",
         "pconfig": {"id": "cohortflow_reasons_plot", "title": "cohortflow: alleles without a score", "ylab": "alleles"},
+        "data": data,
+    }
+
+
+def _identity(manifest: Json) -> Json | None:
+    """Sex of each sample and its warnings; None where no sample was looked at."""
+    words: dict[str, list[str]] = {}
+    for warning in manifest["warnings"]:
+        words.setdefault(warning["sample"], []).append(warning["warning"])
+    data = {}
+    for sample_id, sample in manifest["samples"].items():
+        sex = sample["sex"] or {}
+        row = {
+            "sex_sheet": sex.get("sheet"),
+            "sex_data": sex.get("verdict"),
+            "x_depth": sex.get("x_depth"),
+            "y_depth": sex.get("y_depth"),
+            "x_het": sex.get("x_het_share"),
+            "warnings": ", ".join(sorted(set(words.get(sample_id, [])))) or None,
+        }
+        if any(value is not None for value in row.values()):
+            data[sample_id] = {name: value for name, value in row.items() if value is not None}
+    if not data:
+        return None
+    titles = {
+        "warnings": ("Warnings", "What contradicts the sheet"),
+        "sex_sheet": ("Sex: sheet", "By the sample sheet"),
+        "sex_data": ("Sex: data", "By depth of X and Y, or genotypes on X"),
+        "x_depth": ("X depth", "Depth of X over that of the autosomes"),
+        "y_depth": ("Y depth", "Depth of Y over that of the autosomes"),
+        "x_het": ("X het", "Share of SNVs on X that is heterozygous"),
+    }
+    return {
+        **_PARENT,
+        "id": "cohortflow_identity",
+        "section_name": "Identity",
+        "description": "Whether samples are of whom the sheet says.",
+        "plot_type": "table",
+        "pconfig": {"id": "cohortflow_identity_table", "title": "cohortflow: identity", "col1_header": "Sample"},
+        "headers": {
+            name: {"title": title, "description": description, "placement": place}
+            for place, (name, (title, description)) in enumerate(titles.items(), 1)
+        },
         "data": data,
     }
 

@@ -22,10 +22,13 @@ from markupsafe import Markup, escape
 from tasks.files import write_bytes
 from tasks.folder import RunFolder
 from tasks.genome.reference import load_reference
+from tasks.identity.cohort import read_identity
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import read_plan
 from tasks.reporting.figures import Figure, alignment_figures, read_figures, score_figures, skip_figure
+from tasks.reporting.heat_map import heat_map
 from tasks.reporting.manifest import stage_summaries
+from tasks.reporting.plots import PlotText
 from tasks.reporting.reasons import read_reason_sentence, reason_sentence
 from tasks.reporting.sample_metrics import METRICS, Metric
 from tasks.run import CALLER
@@ -107,6 +110,9 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         notes=_notes(samples),
         max_notes=_MAX_NOTES,
         max_open_lines=_MAX_OPEN_LINES,
+        warnings=manifest["warnings"],
+        identity=manifest["identity"],
+        identity_figures=_identity_figures(folder),
         figures=_figures(folder, pipeline, samples, summaries),
         reasons=reasons,
         skipped_figure=skipped_figure,
@@ -201,6 +207,21 @@ def _figures(
     return [(title, figures) for title, figures in sections if figures]
 
 
+def _identity_figures(folder: RunFolder) -> list[Figure]:
+    """The picture of how alike samples are, where there are two to some sixty of them."""
+    found = read_identity(folder.identity_summary)
+    rows, labels = found.get("concordance"), found.get("subjects", [])
+    if rows is None or len(labels) < 2 or not found["sites"]:
+        return []
+    title = "Concordance of genotypes"
+    caption = (
+        "Share of equal genotypes at sites where one of two samples at least is not REF: near 100 % for one person, "
+        "some 40 to 60 % for parents and children, less for strangers. Point at a cell for its number."
+    )
+    text = PlotText("plot-concordance", title, f"{len(labels)} samples, {found['sites']:,} sites.")
+    return [Figure(title, caption, heat_map(text, labels, rows))]
+
+
 def _reasons(samples: Json) -> tuple[list[ReasonRow], Figure | None]:
     """Why alleles have no score, most frequent first, and their plot."""
     num_alleles: dict[str, int] = defaultdict(int)
@@ -254,6 +275,7 @@ def _files(samples: Json) -> list[FileRow]:
     return [
         *rows,
         FileRow("cohort/alleles.parquet", "Every distinct allele of the cohort with its score or its reason."),
+        FileRow("cohort/identity.parquet", "How alike every two samples are: sites, concordance, kinship, relation."),
         FileRow(
             "cohort_mqc.json", "The tables of samples for MultiQC; cohort_reasons_mqc.json: why alleles have no score."
         ),

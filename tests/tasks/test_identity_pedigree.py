@@ -127,7 +127,9 @@ def test_one_person_under_two_patients(files: dict[str, GenotypeFile]) -> None:
 
 
 def test_two_persons_under_one_patient(files: dict[str, GenotypeFile]) -> None:
-    sheet: dict[str, tuple[str, dict[str, str]]] = {name: (name, {"patient": "P1"}) for name in ("father", "again", "stranger")}
+    sheet: dict[str, tuple[str, dict[str, str]]] = {
+        name: (name, {"patient": "P1"}) for name in ("father", "again", "stranger")
+    }
     warnings, _ = look(files, sheet)
     assert [warning.warning for warning in warnings] == ["TWO_PERSONS_ONE_PATIENT"] * 2
     assert all("stranger" in warning.message for warning in warnings)

@@ -17,7 +17,7 @@ from tasks.genome.regions import read_bed
 from tasks.identity.sex import find_sex, sex_differs
 
 LENGTHS_BP = {"1": 500_000, "2": 400_000, "X": 400_000, "Y": 300_000}
-READ_BP, DEPTH = 100, 4
+READ_BP, DEPTH = 100, 1
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def write_bam(
             num_reads = int(contig.length_bp * DEPTH * copies[contig.name] / 2 / READ_BP)
             for at in np.sort(rng.integers(0, contig.length_bp - READ_BP, num_reads)).tolist():
                 tokens = sequence[at : at + READ_BP]
-                if (tokens == 4).any() or (inside and not inside(contig.name, at)):
+                if (inside and not inside(contig.name, at)) or (tokens == 4).any():
                     continue
                 read = pysam.AlignedSegment()
                 read.query_name, read.reference_id, read.reference_start = f"r{tid}-{at}", tid, at
@@ -104,7 +104,7 @@ def test_a_panel_is_told_by_its_bed(tmp_path: Path, reference: Reference) -> Non
     def inside(name: str, at: int) -> bool:
         return any(low <= at < low + width[name] - READ_BP for low in starts[name])
 
-    copies = {name: 20.0 * count for name, count in XY.items()}
+    copies = {name: 10.0 * count for name, count in XY.items()}
     windows = windows_of(write_bam(tmp_path / "p.bam", reference, copies, inside=inside), reference, tmp_path)
     assert find_sex(reference, windows=windows, regions=read_bed(bed, reference)).verdict == "XY"
     assert find_sex(reference, windows=windows).verdict != "XY"

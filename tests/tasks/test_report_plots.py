@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.reporting.heat_map import heat_map
 from tasks.reporting.plots import PlotText, bars, dot_rows, histogram
 from tasks.reporting.scales import nice_range, nice_ticks, percent, plain_number, short_label, short_number
 
@@ -78,3 +79,15 @@ def test_long_labels_keep_both_ends() -> None:
     assert len(label) == 20
     assert label.startswith("NA12878")
     assert label.endswith("lane_4")
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_and_says_what_is_missing() -> None:
+    labels = ["<a>", "b & c"]
+    drawing = heat_map(TEXT, labels, [[1.0, None], [None, 0.5]])
+    root = ElementTree.fromstring(drawing)
+    cells = [element for element in root.iter() if element.tag.endswith("rect")]
+    assert [cell.get("class") for cell in cells] == ["shade-7", "shade-none", "shade-none", "shade-4"]
+    hints = [cell[0].text for cell in cells]
+    assert hints[:2] == ["<a>, <a>: 100\u00a0%", "<a>, b & c: too little data"]
+    many = heat_map(TEXT, [str(n) for n in range(60)], [[0.3] * 60] * 60)
+    assert float(ElementTree.fromstring(many).get("height") or 0) <= 560
