@@ -104,7 +104,7 @@ def test_a_panel_is_told_by_its_bed(tmp_path: Path, reference: Reference) -> Non
     def inside(name: str, at: int) -> bool:
         return any(low <= at < low + width[name] - READ_BP for low in starts[name])
 
-    copies = {name: 10.0 * count for name, count in XY.items()}
+    copies = {name: 15.0 * count for name, count in XY.items()}
     windows = windows_of(write_bam(tmp_path / "p.bam", reference, copies, inside=inside), reference, tmp_path)
     assert find_sex(reference, windows=windows, regions=read_bed(bed, reference)).verdict == "XY"
     assert find_sex(reference, windows=windows).verdict != "XY"
