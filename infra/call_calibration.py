@@ -41,10 +41,13 @@ class Bin:
         return wilson(self.errors, self.calls)
 
     @property
-    def fits(self) -> bool:
-        """Whether the observed error may be within a factor of two of the stated one."""
+    def verdict(self) -> str:
+        """Whether the observed error is within a factor of two of the stated one; "OFF" only where that is certain."""
         low, high = self.interval
-        return low <= _FACTOR * self.stated and high >= self.stated / _FACTOR
+        least, most = self.stated / _FACTOR, self.stated * _FACTOR
+        if least <= self.errors / self.calls <= most:
+            return "within a factor of two"
+        return "too few calls to tell" if low <= most and high >= least else "OFF"
 
 
 def judge(pairs: Iterable[tuple[Calls, Calls]], quality: Literal["GQ", "QUAL"]) -> list[tuple[float, bool]]:
@@ -86,7 +89,7 @@ def print_calibration(name: str, bins: Sequence[Bin]) -> None:
         observed = each.errors / each.calls
         low, high = each.interval
         is_checked = CHECKED[0] <= each.low and each.high <= CHECKED[1]
-        verdict = "" if not is_checked else "  within a factor of two" if each.fits else "  OFF"
+        verdict = f"  {each.verdict}" if is_checked else ""
         label = f"{each.low}-{each.high}" if each.high < EDGES[-1] else f">= {each.low}"
         print(
             f"{label:10}{each.calls:8,}{each.errors:8,}{each.stated:10.5f}{observed:10.5f}"
