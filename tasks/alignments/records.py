@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pysam
+from numba import njit
 
 from tasks.bgzf import HEADER_BYTES, block_bytes, inflate_block
 
@@ -58,3 +59,16 @@ def _records_of(content: bytes) -> npt.NDArray[np.uint8]:
     for _ in range(num_contigs):
         at += 8 + int.from_bytes(data[at : at + 4], "little")
     return np.frombuffer(bytearray(memoryview(data)[at:]), np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def int32_at(data: npt.NDArray[np.uint8], at: Any) -> Any:
+    """Reads the little-endian int32 that begins at byte `at`, as int64 (compiled)."""
+    return np.int64(
+        np.int32(
+            np.uint32(data[at])
+            | (np.uint32(data[at + 1]) << np.uint32(8))
+            | (np.uint32(data[at + 2]) << np.uint32(16))
+            | (np.uint32(data[at + 3]) << np.uint32(24))
+        )
+    )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from tasks.alignments.records import int32_at
 from tasks.alignments.windows import WINDOW_BP
 from tasks.genome.reference import Reference
 
@@ -131,6 +132,7 @@ class AlignmentStatistics:
             "duplicate_rate": _rate(counts["duplicate"], num_primary),
             "mismatch_rate": _rate(num_different, num_compared),
             "mean_depth": round(int(self._totals[_ALIGNED]) / max(int(self._totals[_COVERED]), 1), 3),
+            "aligned_bp": int(self._totals[_ALIGNED]),
             "covered_bp": int(self._totals[_COVERED]),
             "base_quality_mean": round(float(known @ np.arange(255)) / max(int(known.sum()), 1), 3),
             "read_length_mean": round(float(self.lengths @ np.arange(MAX_LENGTH_BP + 1)) / max(num_lengths, 1), 2),
@@ -142,18 +144,6 @@ class AlignmentStatistics:
             "windows": [touched.tolist(), self.windows[touched].tolist()],
             "insert_sizes": self.templates[: int(np.flatnonzero(self.templates).max(initial=-1)) + 1].tolist(),
         }
-
-
-@njit(cache=True, nogil=True)
-def _int32(data: npt.NDArray[np.uint8], at: int) -> Any:
-    return np.int64(
-        np.int32(
-            np.uint32(data[at])
-            | (np.uint32(data[at + 1]) << np.uint32(8))
-            | (np.uint32(data[at + 2]) << np.uint32(16))
-            | (np.uint32(data[at + 3]) << np.uint32(24))
-        )
-    )
 
 
 @njit(cache=True, nogil=True)
@@ -179,17 +169,17 @@ def _add(
     at: Any = 0
     while at < data.shape[0]:
         record = at + 4
-        at = record + _int32(data, at)
-        tid = _int32(data, record)
-        start = _int32(data, record + 4)
+        at = record + int32_at(data, at)
+        tid = int32_at(data, record)
+        start = int32_at(data, record + 4)
         name_length = np.int64(data[record + 8])
         mapping_quality = np.int64(data[record + 9])
         num_ops = np.int64(data[record + 12]) | (np.int64(data[record + 13]) << 8)
         flag = np.int64(data[record + 14]) | (np.int64(data[record + 15]) << 8)
-        num_bases = _int32(data, record + 16)
-        mate_tid = _int32(data, record + 20)
-        mate_start = _int32(data, record + 24)
-        template = _int32(data, record + 28)
+        num_bases = int32_at(data, record + 16)
+        mate_tid = int32_at(data, record + 20)
+        mate_start = int32_at(data, record + 24)
+        template = int32_at(data, record + 28)
         row = tid if 0 <= tid < num_contigs else num_contigs
 
         # Coordinate order: those without a contig come last, whatever their position says.
@@ -239,7 +229,7 @@ def _add(
         num_different = 0
         num_aligned = 0
         for op_index in range(num_ops):
-            op = _int32(data, cigar + 4 * op_index)
+            op = int32_at(data, cigar + 4 * op_index)
             op_length = (op >> 4) & 0x0FFFFFFF
             op_kind = op & 15
             if op_kind == 0 or op_kind == 7 or op_kind == 8:  # M = X

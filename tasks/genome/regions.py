@@ -74,6 +74,27 @@ class Regions:
         return np.stack([self.start[low:high], self.end[low:high]], axis=1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BedIntervals:
+    """The intervals of a BED in the file's order.
+
+    Attributes:
+        contig: int32 [n], places in the reference's contigs.
+        start: int64 [n], 0-based first bases.
+        end: int64 [n], one past the last bases.
+        labels: n texts of the fourth column, empty where there is none.
+        dropped: Intervals that were left out, by reason: UNKNOWN_CONTIG, EMPTY_INTERVAL.
+        unknown_contigs: Names the reference does not have, in the file's order.
+    """
+
+    contig: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    labels: tuple[str, ...]
+    dropped: dict[str, int]
+    unknown_contigs: tuple[str, ...]
+
+
 def merge_regions(contig: np.ndarray, start: np.ndarray, end: np.ndarray) -> Regions:
     """Sorts intervals and merges those that overlap or touch.
 
@@ -98,8 +119,8 @@ def merge_regions(contig: np.ndarray, start: np.ndarray, end: np.ndarray) -> Reg
 def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
     """Reads a BED file (plain, gzip or bgzip; tabs or spaces; any line ends).
 
-    ``track``, ``browser`` and ``#`` lines and columns past the third are not looked at. Intervals on contigs that the
-    reference does not have, and empty ones, are dropped and counted.
+    ``track``, ``browser`` and ``#`` lines are not looked at. Intervals on contigs that the reference does not have, and
+    empty ones, are dropped and counted.
 
     Args:
         path: The BED file.
@@ -112,7 +133,27 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
     """
     if padding_bp < 0:
         raise RegionsError(f"padding must be 0 or more bases, not {padding_bp}", field="padding_bp")
-    names, name_of, start, end, lines = _read_intervals(path)
+    found = read_intervals(path, reference)
+    lengths_bp = np.diff(reference.offsets)
+    merged = merge_regions(
+        found.contig,
+        np.maximum(found.start - padding_bp, 0),
+        np.minimum(found.end + padding_bp, lengths_bp[found.contig]),
+    )
+    return Regions(merged.contig, merged.start, merged.end, found.dropped, found.unknown_contigs)
+
+
+def read_intervals(path: Path, reference: Reference) -> BedIntervals:
+    """Reads a BED file's lines as they are: not sorted, not merged, with the fourth column.
+
+    Args:
+        path: The BED file.
+        reference: Its contigs; ``chr1`` and ``1`` match.
+
+    Raises:
+        RegionsError: As `read_bed`.
+    """
+    names, name_of, start, end, lines, labels = _read_lines(path)
     unstated = [None] * len(names)
     places = match_contigs(names, unstated, unstated, reference).index
     contig = places[name_of]
@@ -137,32 +178,29 @@ def read_bed(path: Path, reference: Reference, padding_bp: int = 0) -> Regions:
             f"{', '.join(contig.name for contig in reference.contigs[:5])}",
             reason="NO_REGIONS",
         )
-    merged = merge_regions(
-        contig[keep],
-        np.maximum(start[keep] - padding_bp, 0),
-        np.minimum(end[keep] + padding_bp, lengths_bp[contig[keep]]),
-    )
     dropped = {"UNKNOWN_CONTIG": int((~is_known).sum()), "EMPTY_INTERVAL": int(is_empty.sum())}
-    return Regions(
-        merged.contig,
-        merged.start,
-        merged.end,
+    return BedIntervals(
+        contig[keep].astype(np.int32),
+        start[keep],
+        end[keep],
+        tuple(labels[row] for row in np.flatnonzero(keep)),
         {reason: count for reason, count in dropped.items() if count},
         tuple(name for name, place in zip(names, places, strict=True) if place < 0),
     )
 
 
-def _read_intervals(path: Path) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _read_lines(path: Path) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[str]]:
     """Reads the lines' intervals; refuses the file with its first faults.
 
     Returns:
         The distinct names in the file's order; then int64 [n] each: the number of the line's name, start, end, and the
-        line's own number.
+        line's own number; then the fourth columns.
     """
     number_of: dict[str, int] = {}
     names, starts, ends, numbers = (array("q") for _ in range(4))
+    labels: list[str] = []
     faults: list[str] = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(text_lines(path), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
@@ -179,12 +217,13 @@ def _read_intervals(path: Path) -> tuple[list[str], np.ndarray, np.ndarray, np.n
         starts.append(int(fields[1]))
         ends.append(int(fields[2]))
         numbers.append(number)
+        labels.append(fields[3].strip() if len(fields) > 3 else "")
     if faults:
         raise RegionsError(f"{path}: not BED (contig, start, end; 0-based, end exclusive):\n" + "\n".join(faults))
     if not names:
         raise RegionsError(f"{path}: no interval in it", reason="EMPTY_FILE")
     name_of, start, end, lines = (np.frombuffer(column, dtype=np.int64) for column in (names, starts, ends, numbers))
-    return list(number_of), name_of, start, end, lines
+    return list(number_of), name_of, start, end, lines, labels
 
 
 def _fault_of(fields: list[str]) -> str | None:
@@ -203,7 +242,12 @@ def _fault_of(fields: list[str]) -> str | None:
     return None
 
 
-def _lines(path: Path) -> Iterator[str]:
+def text_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a text file, plain, gzip or bgzip.
+
+    Raises:
+        RegionsError: It cannot be read, or is not text.
+    """
     try:
         with open(path, "rb") as plain:
             is_gzip = plain.read(2) == GZIP_MAGIC
@@ -211,7 +255,7 @@ def _lines(path: Path) -> Iterator[str]:
             handle: BinaryIO = io.BufferedReader(gzip.GzipFile(fileobj=plain)) if is_gzip else plain
             while line := handle.readline(_LINE_BYTES):
                 if b"\x00" in line:
-                    raise RegionsError(f"{path}: not a text file; give a BED")
+                    raise RegionsError(f"{path}: not a text file; give a BED, GTF or GFF3")
                 yield line.decode("utf-8-sig", errors="replace")
     except (OSError, EOFError, zlib.error) as error:
         raise RegionsError(f"{path}: cannot read it: {error}", field="regions") from error
