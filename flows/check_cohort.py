@@ -9,34 +9,41 @@ from flows.parameters import check_regions
 from flows.shared_details import SharedDetails
 from flows.train import SHIPPED
 from tasks.calling.domain import read_domain
+from tasks.coverage.exons import read_exons
+from tasks.coverage.targets import read_targets
 from tasks.errors import TaskError
 from tasks.genome.reference import Reference, prepare_reference
-from tasks.genome.regions import read_bed
 from tasks.precheck import check_sample
 from tasks.run import CALLER
 from tasks.sheets.sheet import read_sheet
 
 
-def check_cohort(sheet_path: Path, reference_path: Path, regions: Path | None) -> tuple[list[str], int]:
+def check_cohort(
+    sheet_path: Path, reference_path: Path, regions: Path | None, genes: Path | None = None
+) -> tuple[list[str], int]:
     """Checks the sheet, the reference, the regions, and every input's header.
 
     Returns:
         Lines for people, and the number of samples that would fail.
 
     Raises:
-        TaskError: The sheet, the reference or the regions cannot be used at all.
+        TaskError: The sheet, the reference, the regions or the genes cannot be used at all.
     """
     sheet = read_sheet(sheet_path)
-    check_regions(sheet, regions)
+    check_regions(sheet, regions, genes=genes)
     num_faults = 0
     details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
         domain = read_domain(SHIPPED, CALLER)
         lines = [_reference_line(reference)]
+        exons = read_exons(genes, reference) if genes else None
+        if exons:
+            lines.append(f"genes: {len(exons.names):,} with {len(exons.start):,} exons")
         if regions:
-            read = read_bed(regions, reference)
-            lines.append(f"regions: {len(read.start):,} intervals, {int((read.end - read.start).sum()):,} bp")
+            read = read_targets(regions, reference, exons)
+            bases = int((read.merged[:, 1] - read.merged[:, 0]).sum())
+            lines.append(f"regions: {len(read.merged):,} intervals, {bases:,} bp; {len(read.genes):,} genes")
         for sample in sheet.samples:
             try:
                 notes = check_sample(sample, reference, Path(scratch), domain, regions)

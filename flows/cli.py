@@ -41,6 +41,7 @@ def main() -> None:
 @click.option(
     "--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region; needs regions."
 )
+@click.option("--genes", type=_FILE, help="GTF or GFF3: names the regions' genes; without it column 4 does.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes  [default: one a core or GPU]")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:port or tls://host:port.")
 @click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
@@ -61,6 +62,7 @@ def score(
     options: tuple[str, ...],
     regions: Path | None,
     padding: int,
+    genes: Path | None,
     workers: int | None,
     scheduler: str | None,
     redis: str | None,
@@ -94,6 +96,7 @@ def score(
             "options": named,
             "regions": regions,
             "padding_bp": padding,
+            "genes": genes,
             "overwrite": overwrite,
         }
         execution = {
@@ -144,7 +147,7 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     from tasks.pipelines import make_pipeline
     from tasks.sheets.sheet import read_sheet
 
-    check_regions(read_sheet(parameters["sheet"]), parameters["regions"], parameters["padding_bp"])
+    check_regions(read_sheet(parameters["sheet"]), parameters["regions"], parameters["padding_bp"], parameters["genes"])
     make_pipeline(parameters["pipeline"], parameters["options"])
     with locked_folder(parameters["output"].resolve()):
         pass
@@ -219,13 +222,14 @@ def _interrupt_on_sigterm() -> None:
 @click.argument("sheet", type=_FILE)
 @click.option("--reference", required=True, type=_FILE, help="Reference genome, FASTA plain or bgzipped.")
 @click.option("--regions", type=_FILE, help="BED that calling and scoring would keep to.")
-def check(sheet: Path, reference: Path, regions: Path | None) -> None:
+@click.option("--genes", type=_FILE, help="GTF or GFF3 that would name the genes of the regions.")
+def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None) -> None:
     """Tell everything about SHEET that can be told before work starts."""
     from flows.check_cohort import check_cohort
     from tasks.errors import TaskError
 
     try:
-        lines, num_faults = check_cohort(sheet, reference, regions)
+        lines, num_faults = check_cohort(sheet, reference, regions, genes)
     except TaskError as error:
         _end(BAD_INPUT, error.message)
     for line in lines:

@@ -24,6 +24,7 @@ class CohortParameters(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the pipeline")
     regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
     padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
+    genes: Path | None = Field(None, description="GTF or GFF3: names the genes of the regions, not their fourth column")
     overwrite: bool = Field(False, description="Remove what an earlier run of another plan left in the folder")
 
 
@@ -40,16 +41,24 @@ class Execution(BaseModel):
     progress: bool = Field(True, description="Show progress bars")
 
 
-def check_regions(sheet: SampleSheet, regions: Path | None, padding_bp: int = 0) -> None:
-    """Refuses regions and padding that would be without effect on every sample.
+def check_regions(sheet: SampleSheet, regions: Path | None, padding_bp: int = 0, genes: Path | None = None) -> None:
+    """Refuses regions, padding and genes that would be without effect on every sample.
 
     Raises:
-        InputError: There is padding and no region to pad, or there are regions and each sample has its own.
+        InputError: There is padding, or there are genes, and no region they are for; or there are regions and each
+            sample has its own.
     """
     if padding_bp and not regions and not any(sample.regions for sample in sheet.samples):
         raise InputError(
             f"--padding {padding_bp}: there are no regions to pad; give --regions, or a column regions in the sheet",
             field="padding_bp",
+            reason="BAD_PARAMETER",
+        )
+    if genes and not regions and not any(sample.regions for sample in sheet.samples):
+        raise InputError(
+            f"--genes {genes}: there are no regions whose genes it could name; give --regions, or a column regions in "
+            "the sheet",
+            field="genes",
             reason="BAD_PARAMETER",
         )
     if regions and all(sample.regions for sample in sheet.samples):

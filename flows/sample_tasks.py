@@ -13,7 +13,9 @@ from tasks import stages
 from tasks.calling.domain import refuse_tumour
 from tasks.run import load_run
 
-CHECK, ALIGN, CALL, WRITE = "check inputs", "align reads", "call variants", "write samples"
+CHECK, ALIGN, COVER, CALL, WRITE = "check inputs", "align reads", "measure coverage", "call variants", "write samples"
+_STRETCH_SHARDS = 10
+"""A stretch whose depth is measured is so many times as long as one that is called."""
 
 
 def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> str:
@@ -33,6 +35,7 @@ def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> st
     elif sample["kind"] in ("bam", "cram"):
         run_unit(stages.take_in, root, sample_id, threads, what=what)
     if sample["kind"] != "vcf":
+        _cover(root, sample_id, shard_bp, what)
         shards = run_unit(stages.plan_calls, root, sample_id, shard_bp, what=what)
         progress.expect(CALL, len(shards))
         run_units(
@@ -44,6 +47,20 @@ def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> st
         run_unit(stages.join_calls, root, sample_id, shards, what=what)
     run_unit(stages.collect_alleles, root, sample_id, what=what)
     return sample_id
+
+
+def _cover(root: str, sample_id: str, shard_bp: int, what: str) -> None:
+    """Measures a sample's coverage."""
+    progress = current_progress()
+    stretches = run_unit(stages.plan_coverage, root, sample_id, _STRETCH_SHARDS * shard_bp, what=what)
+    progress.expect(COVER, len(stretches))
+    run_units(
+        stages.measure,
+        [(root, sample_id, *stretch) for stretch in stretches],
+        what=what,
+        on_done=lambda: progress.advance(COVER),
+    )
+    run_unit(stages.join_coverage, root, sample_id, stretches, what=what)
 
 
 def write_sample(root: str, sample_id: str) -> str:

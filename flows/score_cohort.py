@@ -22,6 +22,7 @@ from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
 from flows.shards import as_task_error, run_unit, run_units
 from tasks.cluster import open_cluster
+from tasks.coverage.exons import prepare_exons
 from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
@@ -86,7 +87,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         BalanceError: Records or alleles were lost.
     """
     sheet = read_sheet(parameters.sheet)
-    check_regions(sheet, parameters.regions, parameters.padding_bp)
+    check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes)
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
@@ -97,6 +98,8 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         if parameters.overwrite:
             folder.clear()
         reference = prepare_reference(parameters.reference.resolve(), folder.reference)
+        if parameters.genes:
+            prepare_exons(parameters.genes.resolve(), reference, folder.exons)
         client = stack.enter_context(
             open_cluster(
                 REPOSITORY,
@@ -122,8 +125,7 @@ def _make_plan(
     progress = current_progress()
     files = {path for sample in sheet.samples for path in sample.files}
     files |= {sample.regions for sample in sheet.samples if sample.regions}
-    if parameters.regions:
-        files.add(parameters.regions.resolve())
+    files |= {path.resolve() for path in (parameters.regions, parameters.genes) if path}
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
     models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
@@ -134,6 +136,7 @@ def _make_plan(
         "models": {pipeline.ensemble: models[pipeline.ensemble]},
         "regions": digests[parameters.regions.resolve()] if parameters.regions else None,
         "padding_bp": parameters.padding_bp,
+        "genes": digests[parameters.genes.resolve()] if parameters.genes else None,
     }
     caller = {CALLER: models[CALLER]}
     return Plan(recipe, {sample.id: _identity(sample, digests, caller) for sample in sheet.samples})

@@ -14,10 +14,19 @@ from tasks.errors import FolderError
 from tasks.files import FILE_MODE, make_folder
 
 _MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY = "cohort_mqc.json", "cohort_reasons_mqc.json", "identity_mqc.json"
+_MULTIQC_COVERAGE = "cohort_coverage_mqc.json"
 _OURS = (
-    "plan.json", "manifest.json", "report.html", _MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY, "samples", "cohort",
+    "plan.json",
+    "manifest.json",
+    "report.html",
+    _MULTIQC,
+    _MULTIQC_REASONS,
+    _MULTIQC_COVERAGE,
+    _MULTIQC_IDENTITY,
+    "samples",
+    "cohort",
     "work",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,11 @@ class RunFolder:
         return self.work / "identity.json"
 
     @property
+    def multiqc_coverage(self) -> Path:
+        """How much of each sample is covered how deep, for MultiQC; absent without reads."""
+        return self.root / _MULTIQC_COVERAGE
+
+    @property
     def alleles(self) -> Path:
         """Scores of every distinct allele of the cohort."""
         return self.root / "cohort" / "alleles.parquet"
@@ -85,6 +99,11 @@ class RunFolder:
     def reference(self) -> Path:
         """Tokens, indices and description of the reference."""
         return self.work / "reference"
+
+    @property
+    def exons(self) -> Path:
+        """The exons of the run's genes; absent where none are given."""
+        return self.work / "exons.parquet"
 
     @property
     def settings(self) -> Path:

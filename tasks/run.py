@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from tasks.coverage.exons import load_exons
+from tasks.coverage.targets import Targets, read_targets
 from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
 from tasks.genome.reference import Reference, load_reference
@@ -56,8 +58,18 @@ class Run:
 
     def regions(self, sample_id: str) -> Regions | None:
         """The places a sample's work keeps to; None for everywhere."""
-        bed = self.bed(sample_id)
-        return read_bed(bed, self.reference, self.plan.recipe["padding_bp"]) if bed else None
+        path = self.bed(sample_id)
+        if path is None:
+            return None
+        return _read_regions(path, path.stat().st_mtime_ns, self.folder.reference, self.plan.recipe["padding_bp"])
+
+    def targets(self, sample_id: str) -> Targets | None:
+        """The same places as single targets, without padding, with their genes."""
+        path = self.bed(sample_id)
+        if path is None:
+            return None
+        exons = self.folder.exons if self.plan.recipe["genes"] else None
+        return _read_targets(path, path.stat().st_mtime_ns, self.folder.reference, exons)
 
     def header_lines(self, sample_id: str) -> Sequence[str]:
         """The ``##`` lines that tell where an output comes from."""
@@ -93,3 +105,14 @@ def _load(root: str, plan_changed_ns: int, settings_changed_ns: int) -> Run:
     plan = read_plan(folder.plan)
     assert plan is not None
     return Run(folder, plan, read_json(folder.settings))
+
+
+# A worker meets the same BED in every unit of work; an exome's takes half a second to read.
+@lru_cache(maxsize=4)
+def _read_regions(path: Path, changed_ns: int, reference_folder: Path, padding_bp: int) -> Regions:
+    return read_bed(path, load_reference(reference_folder), padding_bp)
+
+
+@lru_cache(maxsize=4)
+def _read_targets(path: Path, changed_ns: int, reference_folder: Path, exons: Path | None) -> Targets:
+    return read_targets(path, load_reference(reference_folder), load_exons(exons) if exons else None)

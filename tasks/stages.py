@@ -1,6 +1,8 @@
 """The stages of a sample: units of work on a worker, each of which ends with a marker that holds its counts.
 
     intake    FASTQ to BAM, BAM and CRAM checked         (reads only)
+    measure   depths of one stretch of the genome        (reads only, many units)
+    coverage  the stretches summed up                    (reads only)
     call      one stretch of the genome to calls         (reads only, many units)
     calls     the stretches joined to one VCF            (reads only)
     alleles   records checked, alleles normalised
@@ -11,6 +13,7 @@ A stage whose marker is there is not run again; `begin_sample` removes what belo
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +23,15 @@ from tasks.alignments.file import check_alignment
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.calling.domain import read_domain
 from tasks.counts import sum_counts
+<<<<<<< HEAD
 from tasks.errors import BalanceError, ModelDataError, TaskError
 from tasks.files import file_sha256, make_folder, read_json, write_json
+=======
+from tasks.coverage.joining import CALLABLE, summarise_coverage, write_callable, write_target_tables
+from tasks.coverage.measuring import measure_stretch, plan_stretches
+from tasks.errors import BalanceError, ModelDataError
+from tasks.files import file_sha256, make_folder, read_json, whole_file, write_json
+>>>>>>> 8926a81 (Coverage in the flow, command line, report, MultiQC and manifest)
 from tasks.folder import RunFolder
 from tasks.genome.ploidy import ploidy_note
 from tasks.identity.genotypes import GenotypeCollector
@@ -162,6 +172,73 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
     return _stage("intake", root, sample_id, work)
 
 
+def plan_coverage(root: str, sample_id: str, stretch_bp: int) -> list[tuple[int, int]]:
+    """Cuts the genome into stretches to measure: places along the whole reference."""
+    run = load_run(root)
+    return plan_stretches(run.reference, run.regions(sample_id), stretch_bp)
+
+
+def measure(root: str, sample_id: str, begin: int, end: int) -> Summary:
+    """Measures the depths of one stretch of the genome."""
+    name = f"coverage/{begin}-{end}"
+
+    def work() -> Summary:
+        run = load_run(root)
+        found = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+        return measure_stretch(
+            _alignment(found, sample_id),
+            run.reference,
+            begin,
+            end,
+            run.folder.sample_work(sample_id) / f"{name}.npz",
+            contig_reads=found["contig_reads"],
+            regions=run.regions(sample_id),
+            targets=run.targets(sample_id),
+        )
+
+    return _stage(name, root, sample_id, work)
+
+
+def join_coverage(root: str, sample_id: str, stretches: list[tuple[int, int]]) -> Summary:
+    """Sums up a sample's measured stretches; its tables of targets and genes wait in the work folder."""
+
+    def work() -> Summary:
+        run = load_run(root)
+        folder = run.folder.sample_work(sample_id)
+        found = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
+        targets = run.targets(sample_id)
+        summary = summarise_coverage(
+            [read_json(run.folder.summary(sample_id, f"coverage/{begin}-{end}")) for begin, end in stretches],
+            run.reference,
+            num_used=found["counts"]["used"],
+            aligned_bp=found["aligned_bp"],
+            has_targets=targets is not None,
+        )
+        parts = [f"{begin}-{end}.npz" for begin, end in stretches]
+        if targets is not None:
+            files = [folder / "coverage" / part for part in parts]
+            tables = make_folder(folder / "tables")
+            summary |= write_target_tables(files, run.reference, targets, tables, sample_id)
+        return {**summary, "parts": parts}
+
+    return _stage("coverage", root, sample_id, work)
+
+
+def _deliver_coverage(run: Run, sample_id: str) -> None:
+    """Puts the callable regions, and the tables of targets and genes, among a sample's outputs."""
+    work, output = run.folder.sample_work(sample_id), run.folder.sample(sample_id)
+    parts = [work / "coverage" / part for part in read_json(run.folder.summary(sample_id, "coverage"))["parts"]]
+    write_callable(parts, run.reference, output / f"{sample_id}{CALLABLE}")
+    for path in sorted((work / "tables").glob(f"{glob.escape(sample_id)}.*")):
+        with whole_file(output / path.name) as aside:
+            shutil.copyfile(path, aside)
+
+
+def _alignment(found: Summary, sample_id: str) -> Alignment:
+    """What the intake found, as those who read alignments take it."""
+    return Alignment(path=found["path"], index_path=found["index"], kind=found["kind"], sample_id=sample_id)
+
+
 def plan_calls(root: str, sample_id: str, shard_bp: int) -> list[tuple[str, int, int]]:
     """Cuts the genome into stretches that carry reads: ``(contig, start, end)`` each.
 
@@ -191,11 +268,10 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
     def work() -> Summary:
         run = load_run(root)
         found = read_json(run.folder.summary(sample_id, "intake"))["alignment"]
-        alignment = Alignment(path=found["path"], index_path=found["index"], kind=found["kind"], sample_id=sample_id)
         model = run.plan.sample_models(sample_id)[CALLER]
         server, version = model_server({CALLER: model["digest"]}), model["version"]
         return call_shard(
-            alignment,
+            _alignment(found, sample_id),
             run.reference,
             Interval(contig, start, end),
             lambda model, inputs: server.infer(model, inputs, version=version),
@@ -299,7 +375,14 @@ def deliver(root: str, sample_id: str) -> Summary:
         own_ids = [*(field.name for field in run.pipeline.fields), REASON_ID]
         summary["table_rows"] = write_variant_table(vcf, table, own_ids)
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
+<<<<<<< HEAD
         summary["digests"] = _digest_delivered(run.folder, sample_id)
+=======
+        if run.sample(sample_id)["kind"] != "vcf":
+            _deliver_coverage(run, sample_id)
+        files = sorted(path for path in run.folder.sample(sample_id).iterdir() if path.is_file())
+        summary["digests"] = {str(path.relative_to(run.folder.root)): file_sha256(path) for path in files}
+>>>>>>> 8926a81 (Coverage in the flow, command line, report, MultiQC and manifest)
         return summary
 
     return _stage("output", root, sample_id, work)

@@ -83,7 +83,10 @@ def measure_depth(
     stamp = np.zeros(end - start, np.int32)
     on_target = np.zeros(2, np.int64)
     none = np.zeros((0, 2), np.int64)
-    exact, wide = (none if intervals is None else np.ascontiguousarray(intervals) for intervals in (targets, padded))
+    # Contiguous, whatever is handed in: another layout would be compiled anew.
+    exact, wide = (
+        np.ascontiguousarray((none if intervals is None else intervals).T) for intervals in (targets, padded)
+    )
     carried = np.zeros(0, np.uint8)
     num_carried = num_seen = 0
     try:
@@ -93,7 +96,7 @@ def measure_depth(
             data = np.concatenate((carried, chunk))
             offset, kind, first, last = _add_records(
                 data, num_carried, num_seen, contig_length_bp, min_mapping_quality, min_base_quality, start, usable,
-                well, poorly, stamp, exact[:, 0], exact[:, 1], wide[:, 0], wide[:, 1], on_target,
+                well, poorly, stamp, exact[0], exact[1], wide[0], wide[1], on_target,
             )  # fmt: skip
             num_seen += offset.size
             # A mate that starts in the next chunk overlaps only a read that reaches it.

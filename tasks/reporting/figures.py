@@ -81,6 +81,11 @@ _METRIC_PLOTS = (
         0.01,
     ),
 )
+_COVERAGE_PLOTS = (
+    _MetricPlot("mean_depth", "Mean depth", "Of the targets; of the genome where there are none.", "depth", True, 10),
+    _MetricPlot("share_20", "Bases at 20× and more", "Share of the same bases.", "share at 20× and more", True, 1),
+    _MetricPlot("on_target", "On target", "Share of the used reads with a base in a target.", "on target", True, 1),
+)
 _READ_PLOTS, _ALIGNMENT_PLOTS = _METRIC_PLOTS[:2], _METRIC_PLOTS[2:]
 
 
@@ -106,6 +111,11 @@ def read_figures(samples: Mapping[str, Any], reads: Mapping[str, Any]) -> list[F
 def alignment_figures(samples: Mapping[str, Any]) -> list[Figure]:
     """Figures of alignments."""
     return list(_metric_figures(_ALIGNMENT_PLOTS, samples))
+
+
+def coverage_figures(samples: Mapping[str, Any]) -> list[Figure]:
+    """Figures of the samples' coverage."""
+    return list(_metric_figures(_COVERAGE_PLOTS, samples))
 
 
 def score_figures(folder: RunFolder, fields: Sequence[OutputField], quantiles: Mapping[str, Any]) -> list[Figure]:

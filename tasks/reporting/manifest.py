@@ -24,7 +24,7 @@ from tasks.reporting.sample_metrics import read_metrics
 from tasks.reporting.sample_notes import read_notes
 
 FORMAT = 1
-STAGES = ("intake", "calls", "alleles", "output")
+STAGES = ("intake", "coverage", "calls", "alleles", "output")
 _COUNTS = ("records_in", "records_out", "rejected", "alleles", "scored")
 _SOFTWARE = (
     "cohortflow", "dask", "distributed", "isal", "mappy", "numba", "numpy", "onnxruntime", "prefect", "pyarrow",

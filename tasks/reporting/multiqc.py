@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks.files import write_json
 from tasks.folder import RunFolder
+from tasks.reporting.manifest import stage_summaries
 from tasks.reporting.sample_metrics import METRICS, Metric
 
 Json = dict[str, Any]
@@ -22,7 +23,9 @@ _PARENT = {
 
 
 def write_multiqc(folder: RunFolder, manifest: Json) -> None:
-    """Writes ``cohort_mqc.json`` (a table of samples) and what there is to say of reasons and identity.
+    """Writes ``cohort_mqc.json`` (a table of samples) and what there is to say of coverage, reasons and identity.
+
+    ``cohort_coverage_mqc.json`` tells how much is covered how deep.
 
     ``cohort_reasons_mqc.json`` has why alleles have no score, ``identity_mqc.json`` sex and what contradicts the sheet.
     The same manifest gives the same bytes. Samples that are not done are in the table with their reason.
@@ -32,6 +35,7 @@ def write_multiqc(folder: RunFolder, manifest: Json) -> None:
         manifest: What `tasks.reporting.manifest.make_manifest` gathered.
     """
     write_json(folder.multiqc, _samples(manifest["samples"]))
+    _write_or_remove(folder.multiqc_coverage, _coverage(folder, manifest["samples"]))
     _write_or_remove(folder.multiqc_reasons, _reasons(manifest["samples"]))
     _write_or_remove(folder.multiqc_identity, _identity(manifest))
 
@@ -125,6 +129,34 @@ def _identity(manifest: Json) -> Json | None:
         "headers": {
             name: {"title": title, "description": description, "placement": place}
             for place, (name, (title, description)) in enumerate(titles.items(), 1)
+        },
+        "data": data,
+    }
+
+
+def _coverage(folder: RunFolder, samples: Json) -> Json | None:
+    """The share of bases at each depth and above, a line a sample; None where no sample has reads."""
+    curves = {sample_id: stage_summaries(folder, sample_id).get("coverage", {}).get("curve") for sample_id in samples}
+    data = {
+        sample_id: {str(depth): round(share * 100, 4) for depth, share in curve}
+        for sample_id, curve in curves.items()
+        if curve
+    }
+    if not data:
+        return None
+    return {
+        **_PARENT,
+        "id": "cohortflow_coverage",
+        "section_name": "Coverage",
+        "description": "Share of the targets' bases, or of the genome's known bases, at each usable depth and above.",
+        "plot_type": "linegraph",
+        "pconfig": {
+            "id": "cohortflow_coverage_plot",
+            "title": "cohortflow: cumulative coverage",
+            "xlab": "depth",
+            "ylab": "% of bases",
+            "ymin": 0,
+            "ymax": 100,
         },
         "data": data,
     }

@@ -25,7 +25,15 @@ from tasks.genome.reference import load_reference
 from tasks.identity.cohort import read_identity
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import read_plan
-from tasks.reporting.figures import Figure, alignment_figures, read_figures, score_figures, skip_figure
+from tasks.reporting.figures import (
+    Figure,
+    alignment_figures,
+    coverage_figures,
+    read_figures,
+    score_figures,
+    skip_figure,
+)
+from tasks.reporting.gene_coverage import GeneCoverage, gene_figure, read_gene_coverage
 from tasks.reporting.heat_map import heat_map
 from tasks.reporting.manifest import stage_summaries
 from tasks.reporting.plots import PlotText
@@ -40,7 +48,8 @@ _MAX_NOTES = 40
 _MAX_OPEN_LINES = 8
 _BREAK_AFTER = re.compile(r"(?<=[_.+-])(?=.)")
 _FLAG = re.compile(r"--[a-z][a-z-]*")
-_READ_GROUPS = ("Reads", "Alignment")
+_READ_GROUPS = ("Reads", "Alignment", "Coverage")
+_MAX_GENES = 40
 
 Json = dict[str, Any]
 
@@ -91,6 +100,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
     recipe, samples = manifest["recipe"], manifest["samples"]
     pipeline = make_pipeline(recipe["pipeline"]["name"], recipe["pipeline"]["options"])
     summaries = {sample_id: stage_summaries(folder, sample_id) for sample_id in samples}
+    genes = read_gene_coverage(folder, samples)
     reasons, skipped_figure = _reasons(samples)
     failed = {sample_id: sample for sample_id, sample in samples.items() if sample["status"] != "done"}
     style, script = _STYLE.read_text(), _SCRIPT.read_text()
@@ -113,7 +123,9 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         warnings=manifest["warnings"],
         identity=manifest["identity"],
         identity_figures=_identity_figures(folder),
-        figures=_figures(folder, pipeline, samples, summaries),
+        figures=_figures(folder, pipeline, samples, summaries, genes),
+        genes=genes,
+        max_genes=_MAX_GENES,
         reasons=reasons,
         skipped_figure=skipped_figure,
         alignment_records=_alignment_records(summaries),
@@ -194,7 +206,11 @@ def _notes(samples: Json) -> list[tuple[str, list[str]]]:
 
 
 def _figures(
-    folder: RunFolder, pipeline: Pipeline, samples: Json, summaries: dict[str, dict[str, Json]]
+    folder: RunFolder,
+    pipeline: Pipeline,
+    samples: Json,
+    summaries: dict[str, dict[str, Json]],
+    genes: Sequence[GeneCoverage],
 ) -> list[tuple[str, list[Figure]]]:
     """The figures under their heads; a head without figures is left out."""
     reads = {i: each["intake"]["reads"] for i, each in summaries.items() if "reads" in each.get("intake", {})}
@@ -203,6 +219,7 @@ def _figures(
         ("Scores", score_figures(folder, pipeline.fields, quantiles)),
         ("Reads", read_figures(samples, reads)),
         ("Alignments", alignment_figures(samples)),
+        ("Coverage", coverage_figures(samples) + ([gene_figure(genes)] if genes else [])),
     ]
     return [(title, figures) for title, figures in sections if figures]
 
@@ -263,6 +280,13 @@ def _files(samples: Json) -> list[FileRow]:
         (".vcf.gz.tbi", "Index of the annotated VCF."),
         (".vcf.gz.csi", "Index of the annotated VCF, for contigs longer than 512 Mb."),
         (".parquet", "The same as a table: one row for each allele."),
+        (
+            ".callable.bed",
+            "Stretches of the genome, or of its regions: where no record means the reference, and why not elsewhere.",
+        ),
+        (".targets.parquet", "Depth of each line of the regions' BED."),
+        (".genes.parquet", "Depth of each gene, over the bases of its targets."),
+        (".gaps.bed.gz", "Stretches of targets below a depth of 20: their genes and lowest depth."),
         (".rejected.vcf", "Lines of the input that are no VCF records, with line number and reason."),
         (".bam", "The sample's reads, aligned, sorted, duplicates marked (not of amplicons and long reads)."),
         (".bam.bai", "Index of the alignment."),

@@ -27,7 +27,7 @@ class Metric:
 
     name: str
     title: str
-    group: Literal["Records", "Alleles", "Variants", "Reads", "Alignment"]
+    group: Literal["Records", "Alleles", "Variants", "Reads", "Alignment", "Coverage"]
     description: str
     kind: Literal["count", "share", "number"]
     sources: tuple[str, ...]
@@ -152,6 +152,97 @@ METRICS = (
         "Median length of the proper pairs' templates, in bases.",
         "count",
         (f"{_ALIGNMENT}.insert_size_median",),
+    ),
+    Metric(
+        "mean_depth",
+        "mean",
+        "Coverage",
+        "Mean usable depth of the targets, or of the known bases where there are none; overlapping mates count once.",
+        "number",
+        ("coverage.mean_depth",),
+        decimals=1,
+    ),
+    Metric(
+        "share_10",
+        "≥ 10×",
+        "Coverage",
+        "Share of these bases at 10 and more.",
+        "share",
+        ("coverage.share_10",),
+        decimals=1,
+    ),
+    Metric(
+        "share_20",
+        "≥ 20×",
+        "Coverage",
+        "Share of these bases at 20 and more.",
+        "share",
+        ("coverage.share_20",),
+        decimals=1,
+    ),
+    Metric(
+        "share_30",
+        "≥ 30×",
+        "Coverage",
+        "Share of these bases at 30 and more.",
+        "share",
+        ("coverage.share_30",),
+        decimals=1,
+    ),
+    Metric(
+        "callable",
+        "callable",
+        "Coverage",
+        "Share of the known bases, of the regions where there are any, at which a missing record means the reference.",
+        "share",
+        ("coverage.callable_share",),
+        decimals=1,
+    ),
+    Metric(
+        "on_target",
+        "on target",
+        "Coverage",
+        "Share of the used reads that have an aligned base in a target, without padding.",
+        "share",
+        ("coverage.on_target.reads_share",),
+        decimals=1,
+    ),
+    Metric(
+        "near_target",
+        "padded",
+        "Coverage",
+        "Share of the used reads that have an aligned base in a target or its padding.",
+        "share",
+        ("coverage.near_target.reads_share",),
+        decimals=1,
+    ),
+    Metric(
+        "on_target_bases",
+        "bases on t.",
+        "Coverage",
+        "Share of the used reads' aligned bases that lie in a target, without padding.",
+        "share",
+        ("coverage.on_target.bases_share",),
+        decimals=1,
+    ),
+    Metric(
+        "fold_80",
+        "fold 80",
+        "Coverage",
+        "Mean depth of the targets divided by the depth that 80 % of their bases reach; 1 is even.",
+        "number",
+        ("coverage.fold_80",),
+        decimals=2,
+    ),
+    Metric("gaps", "gaps", "Coverage", "Stretches of targets below a depth of 20.", "count", ("coverage.gaps",)),
+    Metric("genes", "genes", "Coverage", "Genes of the targets.", "count", ("coverage.genes",)),
+    Metric(
+        "genes_complete",
+        "complete",
+        "Coverage",
+        "Genes whose targets have a depth of 20 and more at every base.",
+        "count",
+        ("coverage.genes_complete",),
     ),
 )
 
