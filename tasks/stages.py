@@ -23,15 +23,10 @@ from tasks.alignments.file import check_alignment
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.calling.domain import read_domain
 from tasks.counts import sum_counts
-<<<<<<< HEAD
-from tasks.errors import BalanceError, ModelDataError, TaskError
-from tasks.files import file_sha256, make_folder, read_json, write_json
-=======
 from tasks.coverage.joining import CALLABLE, summarise_coverage, write_callable, write_target_tables
 from tasks.coverage.measuring import measure_stretch, plan_stretches
-from tasks.errors import BalanceError, ModelDataError
+from tasks.errors import BalanceError, ModelDataError, TaskError
 from tasks.files import file_sha256, make_folder, read_json, whole_file, write_json
->>>>>>> 8926a81 (Coverage in the flow, command line, report, MultiQC and manifest)
 from tasks.folder import RunFolder
 from tasks.genome.ploidy import ploidy_note
 from tasks.identity.genotypes import GenotypeCollector
@@ -375,14 +370,9 @@ def deliver(root: str, sample_id: str) -> Summary:
         own_ids = [*(field.name for field in run.pipeline.fields), REASON_ID]
         summary["table_rows"] = write_variant_table(vcf, table, own_ids)
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
-<<<<<<< HEAD
-        summary["digests"] = _digest_delivered(run.folder, sample_id)
-=======
         if run.sample(sample_id)["kind"] != "vcf":
             _deliver_coverage(run, sample_id)
-        files = sorted(path for path in run.folder.sample(sample_id).iterdir() if path.is_file())
-        summary["digests"] = {str(path.relative_to(run.folder.root)): file_sha256(path) for path in files}
->>>>>>> 8926a81 (Coverage in the flow, command line, report, MultiQC and manifest)
+        summary["digests"] = _digest_delivered(run.folder, sample_id)
         return summary
 
     return _stage("output", root, sample_id, work)

@@ -48,8 +48,8 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``,
         ``plan`` (the digest that its VCF's header states), files, counts, metrics, sex), ``identity`` (how alike
-        samples are: counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``models``
-        (statistics), ``seconds``, ``software``. Inputs are named without folders.
+        samples are: counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``),
+        ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
