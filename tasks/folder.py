@@ -115,6 +115,11 @@ class RunFolder:
         """Shards of scored alleles."""
         return self.work / "scores"
 
+    @property
+    def annotations(self) -> Path:
+        """What annotation files say of the cohort's alleles: a table and the counts of each."""
+        return self.work / "annotations"
+
     def sample(self, sample_id: str) -> Path:
         """Outputs of one sample."""
         return self.root / "samples" / sample_id

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from tasks.annotations.source import AnnotationSource
 from tasks.coverage.exons import load_exons
 from tasks.coverage.targets import Targets, read_targets
 from tasks.files import read_json, write_json
@@ -45,6 +46,13 @@ class Run:
         """The pipeline with its options."""
         recipe = self.plan.recipe["pipeline"]
         return make_pipeline(recipe["name"], recipe["options"])
+
+    @cached_property
+    def annotations(self) -> tuple[AnnotationSource, ...]:
+        """The annotation files that are joined to the cohort's alleles."""
+        paths = self.settings.get("annotations", {})
+        recipes = self.plan.recipe.get("annotations", [])
+        return tuple(AnnotationSource.from_json(recipe, Path(paths[recipe["name"]])) for recipe in recipes)
 
     def sample(self, sample_id: str) -> dict[str, Any]:
         """Where a sample's inputs are: the sheet's row as JSON values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tasks.annotations.table import merging
 from tasks.files import file_sha256, json_sha256, read_json, whole_file, write_json
 from tasks.folder import RunFolder
 from tasks.genome.reference import Reference
@@ -47,6 +49,11 @@ class ScoreShard:
     def path(self, folder: RunFolder) -> Path:
         """The shard's scores; its summary lies beside them as JSON."""
         return folder.scores / self.cut / f"{self.locus_start:016x}-{self.locus_end:016x}.parquet"
+
+
+def annotation_runs(folder: RunFolder, shards: Sequence[ScoreShard]) -> Path:
+    """Where the runs of annotations lie that are joined to these shards."""
+    return folder.scores / shards[0].cut / "annotations"
 
 
 def score_schema(fields: Sequence[OutputField]) -> pa.Schema:
@@ -119,7 +126,7 @@ def _known_scores(run: Run, shard: ScoreShard) -> pa.Table:
         return schema.empty_table()
     start, end = pa.scalar(shard.locus_start, pa.uint64()), pa.scalar(shard.locus_end, pa.uint64())
     inside = (pc.field("locus") >= start) & (pc.field("locus") < end)
-    return pq.read_table(run.folder.alleles, filters=inside).cast(schema)
+    return pq.read_table(run.folder.alleles, columns=schema.names, filters=inside).cast(schema)
 
 
 def _is_in(alleles: pa.Table, known: pa.Table) -> pa.Array:
@@ -194,17 +201,41 @@ def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
     missing = [path.name for path in paths if not path.exists()]
     if missing:
         raise FileNotFoundError(f"scoring shards are missing: {', '.join(missing)}")
-    schema = score_schema(run.pipeline.fields)
+    joined = [output for source in run.annotations for output in source.outputs]
+    schema = score_schema([*run.pipeline.fields, *joined])
     num_alleles = 0
     with whole_file(run.folder.alleles) as aside:
         with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
-            for group in _regrouped((pq.read_table(path) for path in paths), schema):
+            for group in _regrouped(_with_annotations(run, shards), schema):
                 writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
                 num_alleles += group.num_rows
     write_json(run.folder.alleles_digest, {"sha256": file_sha256(run.folder.alleles)})
     # The table now answers for every shard: a later run takes known alleles from it.
     shutil.rmtree(run.folder.scores)
     return {"alleles": num_alleles}
+
+
+def _with_annotations(run: Run, shards: Sequence[ScoreShard]) -> Iterator[pa.Table]:
+    """The shards' tables with the columns of the run's annotations; writes each annotation's table and counts."""
+    runs = annotation_runs(run.folder, shards)
+    counts = {source.name: read_json(runs / f"{source.name}.json") for source in run.annotations}
+    with ExitStack() as stack:
+        mergers = {}
+        for source in run.annotations:
+            table = run.folder.annotations / f"{source.name}.parquet"
+            names = counts[source.name].pop("runs")
+            mergers[source.name] = stack.enter_context(merging(source, [runs / name for name in names], table))
+        for shard in shards:
+            alleles = pq.read_table(shard.path(run.folder))
+            place = alleles.num_columns - 1
+            for merger in mergers.values():
+                for name, column in merger.columns(alleles, shard.locus_start, shard.locus_end).items():
+                    alleles = alleles.add_column(place, name, column)
+                    place += 1
+            yield alleles
+    for name, merger in mergers.items():
+        found = {"found": merger.reader.num_found, "repeated": merger.reader.num_repeated}
+        write_json(run.folder.annotations / f"{name}.json", counts[name] | found)
 
 
 def _regrouped(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -367,8 +367,9 @@ def deliver(root: str, sample_id: str) -> Summary:
             )
         _check_balance(sample_id, summary)
         vcf, table = (run.folder.sample(sample_id) / f"{sample_id}{ending}" for ending in (".vcf.gz", ".parquet"))
-        own_ids = [*(field.name for field in run.pipeline.fields), REASON_ID]
-        summary["table_rows"] = write_variant_table(vcf, table, own_ids)
+        joined = [output.name for source in run.annotations for output in source.outputs]
+        own_ids = [*(field.name for field in run.pipeline.fields), *joined, REASON_ID]
+        summary |= write_variant_table(vcf, table, own_ids)
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
         if run.sample(sample_id)["kind"] != "vcf":
             _deliver_coverage(run, sample_id)

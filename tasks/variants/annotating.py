@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.annotations.source import check_free
+from tasks.annotations.table import AnnotationTable
 from tasks.bgzf import BgzfWriter
 from tasks.errors import BalanceError
 from tasks.files import make_folder, whole_file
@@ -44,6 +46,7 @@ def annotate_variants(
     sample_id: str,
     *,
     header_lines: Sequence[str],
+    annotations: Sequence[AnnotationTable] = (),
     regions: Regions | None = None,
     vcf_sample: str | None = None,
 ) -> dict[str, Any]:
@@ -57,16 +60,19 @@ def annotate_variants(
         folder: Receives the files.
         sample_id: Names them.
         header_lines: ``##cohortflow=`` lines that say what made the output.
+        annotations: What annotation files say of the cohort's alleles.
         regions: As given to `tasks.variants.scanning.scan_variants`.
         vcf_sample: The one sample column to keep; None keeps all.
 
     Returns:
         The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
-        alleles by reason (those of the table too), ``contigs`` (records on each), ``index`` (``tbi``, ``csi`` or None),
-        ``index_reason`` (why there is none), ``repairs`` by kind, and ``warnings``.
+        alleles by reason (those of the table too), ``annotated`` alleles by annotation, ``contigs`` (records on each),
+        ``index`` (``tbi``, ``csi`` or None), ``index_reason`` (why there is none), ``repairs`` by kind, and
+        ``warnings``.
 
     Raises:
         VariantFileError: The file is damaged, or not the one that was scanned.
+        AnnotationError: It has a field already that an annotation would write.
         ReferenceError: It was made with another reference.
         BalanceError: An allele that is to be scored is not in the table.
     """
@@ -77,7 +83,8 @@ def annotate_variants(
     with as_text(path, folder) as text:
         reader = RecordReader(text, reference, regions)
         check_sample(path, reader.header.samples, vcf_sample)
-        join = _Join(reader, scores, fields, vcf_sample)
+        check_free(str(path), reader.header, [output for table in annotations for output in table.source.outputs])
+        join = _Join(reader, scores, fields, annotations, vcf_sample)
         with whole_file(output) as aside:
             with _body_beside(aside) as body, _Rejected(rejected) as rejects:
                 with BgzfWriter(body) as writer:
@@ -100,6 +107,7 @@ def annotate_variants(
         "records_out": counts.records,
         "scored": join.num_scored,
         "skipped": dict(sorted(skipped.items())),
+        **({"annotated": join.num_annotated} if annotations else {}),
         "contigs": counts.contigs(reader.contig_names),
         "index": index,
         "index_reason": index_reason,
@@ -117,23 +125,32 @@ class _Join:
     Attributes:
         num_scored: Alleles with a score so far.
         reasons: Alleles that the table gives a reason for, by reason.
+        num_annotated: Alleles that each annotation has.
     """
 
     def __init__(
-        self, reader: RecordReader, scores: ScoreTable, fields: Sequence[OutputField], vcf_sample: str | None
+        self,
+        reader: RecordReader,
+        scores: ScoreTable,
+        fields: Sequence[OutputField],
+        annotations: Sequence[AnnotationTable],
+        vcf_sample: str | None,
     ) -> None:
         self.num_scored = 0
         self.reasons: dict[str, int] = {}
+        self.num_annotated = {table.source.name: 0 for table in annotations}
         self._reader = reader
         self._scores = scores
         self._fields = tuple(fields)
-        names = [field.name for field in fields]
+        self._annotations = tuple(annotations)
+        joined = [output for table in annotations for output in table.source.outputs]
+        names = [field.name for field in [*fields, *joined]]
         self._replaced = {*names, REASON_ID, *reader.header.own_ids}
         self._column = -1 if vcf_sample is None else FORMAT + 1 + reader.header.samples.index(vcf_sample)
         self._splicer = Splicer(
             [*names, REASON_ID],
-            is_list=[*(field.number != "A" for field in fields), False],
-            is_optional=[False] * len(names) + [True],
+            is_list=[*(field.number != "A" for field in [*fields, *joined]), False],
+            is_optional=[False] * len(fields) + [True] * (len(joined) + 1),
             replaced=self._replaced,
             column=self._column,
         )
@@ -155,14 +172,20 @@ class _Join:
                 f"{self._reader.path}: {len(missing):,} alleles are not in {self._scores.path.name}, the first at "
                 f"{contig}:{block.lines.position[record]}"
             )
-        rows = np.full((len(self._fields) + 1, len(keys.skip)), -1, dtype=np.int64)
-        rows[:, scorable] = found.row
+        texts, rows_of = list(found.texts[:-1]), [found.row] * len(self._fields)
+        for table in self._annotations:
+            joined = table.lookup(keys.locus[scorable], keys.code[scorable])
+            self.num_annotated[table.source.name] += int(np.count_nonzero(joined.row >= 0))
+            texts += joined.texts
+            rows_of += [joined.row] * len(joined.texts)
+        rows = np.full((len(texts) + 1, len(keys.skip)), -1, dtype=np.int64)
+        rows[:, scorable] = [*rows_of, found.row]
         # The reasons of alleles that were never asked for follow those that the table gives.
         reason_texts = pa.concat_arrays([found.texts[-1], pa.array(SKIP_REASONS, pa.string())])
         skipped = keys.skip != 0
         rows[-1, skipped] = len(found.texts[-1]) + keys.skip[skipped].astype(np.int64)
         self._count(found.texts[-1].take(pa.array(found.row)))
-        return self._splicer.splice(block, [*found.texts[:-1], reason_texts], rows)
+        return self._splicer.splice(block, [*texts, reason_texts], rows)
 
     def _count(self, reasons: pa.StringArray) -> None:
         for entry in pc.value_counts(reasons).to_pylist():
@@ -174,6 +197,7 @@ class _Join:
     def header(self, header_lines: Sequence[str], vcf_sample: str | None) -> tuple[bytes, dict[str, int]]:
         """The output's header, and what was mended in it."""
         own = [f'{field.header_line[:-1]},Source="{OWN_SOURCE}">' for field in self._fields]
+        own += [line for table in self._annotations for line in table.source.header_lines]
         columns = self._reader.column_line.split(b"\t")
         if vcf_sample is not None:
             columns = [*columns[: FORMAT + 1], columns[self._column]]

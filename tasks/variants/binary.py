@@ -29,10 +29,15 @@ def is_bcf(path: Path) -> bool:
 
 
 @contextmanager
-def as_text(path: Path, folder: Path) -> Iterator[Path]:
+def as_text(path: Path, folder: Path, *, header_only: bool = False) -> Iterator[Path]:
     """Yields the file itself, or for BCF its text, bgzip, in a file of `folder` that is removed in the end.
 
     Values are kept, as htslib prints them.
+
+    Args:
+        path: VCF or BCF.
+        folder: Receives the text of a BCF.
+        header_only: Whether a BCF's records are left out.
 
     Raises:
         VariantFileError: The BCF is damaged or truncated.
@@ -46,14 +51,15 @@ def as_text(path: Path, folder: Path) -> Iterator[Path]:
     text = folder / f".{path.stem}.{secrets.token_hex(4)}.vcf.gz"
     try:
         text.touch(FILE_MODE)
-        run_isolated("tasks.variants.binary:convert", {"bcf": str(path), "text": str(text)}, what=str(path))
+        payload = {"bcf": str(path), "text": str(text), "header_only": header_only}
+        run_isolated("tasks.variants.binary:convert", payload, what=str(path))
         yield text
     finally:
         text.unlink(missing_ok=True)
 
 
-def convert(bcf: str, text: str) -> None:
-    """Converts a BCF to bgzip text; run in a child process.
+def convert(bcf: str, text: str, header_only: bool) -> None:
+    """Converts a BCF, or its header alone, to bgzip text; run in a child process.
 
     Raises:
         VariantFileError: htslib refuses the file.
@@ -64,7 +70,8 @@ def convert(bcf: str, text: str) -> None:
     from tasks.alignments.samtools_process import samtools_said
 
     try:
-        pysam.bcftools.view("--no-version", "-Oz", "-o", text, bcf, catch_stdout=False)
+        options = ["--header-only"] if header_only else []
+        pysam.bcftools.view("--no-version", "-Oz", *options, "-o", text, bcf, catch_stdout=False)
     except SamtoolsError as error:
         raise VariantFileError(f"{bcf}: not a whole BCF: {samtools_said(error)}", reason="DAMAGED") from error
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tasks.variants.consequences import find_consequences
 from tasks.variants.header import Declaration, VariantHeader
 from tasks.variants.lines import ALT, CHROM, FILTER, FORMAT, ID, INFO, QUAL, REF, Lines
 from tasks.variants.name_ids import NameIds
@@ -17,6 +19,8 @@ from tasks.variants.spans import format_ends, info_entries, sample_values, split
 MAX_UNDECLARED = 1000
 """Columns for keys that the header does not declare; further ones are left out."""
 _SEMICOLON = ord(";")
+_ESCAPED_COMMA = "%2C"
+"""How values of ours hold a comma, which in INFO ends a value."""
 _FLAG, _ONE, _PER_ALLELE, _TEXT = "flag", "one", "per allele", "text"
 _TYPES = {"Integer": pa.int64(), "Float": pa.float64()}
 _PLACE_COLUMNS = [
@@ -35,16 +39,29 @@ class TableColumns:
 
     Attributes:
         schema: The columns known so far.
+        consequences: Readers of what VEP or SnpEff wrote, by INFO key.
     """
 
-    def __init__(self, header: VariantHeader, own_ids: Collection[str]) -> None:
+    def __init__(
+        self, header: VariantHeader, own_ids: Collection[str], *, info_ids: Collection[str] | None = None
+    ) -> None:
+        """Starts from what a header declares.
+
+        Args:
+            header: The file's.
+            own_ids: INFO IDs that keep their names as columns.
+            info_ids: The INFO IDs that become columns; None for all, those that are not declared too.
+        """
         self._own_ids = frozenset(own_ids)
         self._num_samples = len(header.samples)
         self._qual_type = pa.float64()
         self._info: dict[bytes, tuple[str, pa.DataType]] = {}
         for name, declaration in header.info.items():
-            self._info[name.encode()] = _declared(declaration)
+            if info_ids is None or name in info_ids:
+                self._info[name.encode()] = _declared(declaration)
+        self.consequences = {reader.key.encode(): reader for reader in find_consequences(header)}
         self._formats = {name.encode(): None for name in header.formats} if self._num_samples else {}
+        self._takes_all = info_ids is None
         self._num_undeclared = 0
         self._info_ids, self._format_ids, self._layout_ids = NameIds(), NameIds(), NameIds()
         self.schema = self._make_schema()
@@ -54,6 +71,7 @@ class TableColumns:
         columns = [*_PLACE_COLUMNS[:5], ("qual", self._qual_type), _PLACE_COLUMNS[6]]
         names = sorted(self._info, key=lambda key: key.decode() not in self._own_ids)
         columns.extend((self._info_column(key), self._info[key][1]) for key in names)
+        columns.extend((name, reader.TYPE) for reader in self.consequences.values() for name in reader.columns)
         columns.extend((f"FORMAT_{key.decode()}", value) for key in self._formats)
         return pa.schema(columns)
 
@@ -129,6 +147,9 @@ class TableColumns:
             # Entries come last first: where a record repeats a key, the first one stays.
             value_begin[record[entries]] = np.minimum(key_end[entries] + 1, span[entries, 1])
             value_end[record[entries]] = span[entries, 1]
+            if key in self.consequences:
+                told = self.consequences[key].rows(text, lines, value_begin, value_end, first_row, num_rows)
+                columns |= {name: (array, True) for name, array in told.items()}
             mode, kind = self._info[key]
             if mode == _PER_ALLELE:
                 cut_begin, cut_end = np.empty(num_rows, dtype=np.int64), np.empty(num_rows, dtype=np.int64)
@@ -137,7 +158,10 @@ class TableColumns:
                     values = _cast(texts, kind)
                     if values is None:
                         self._info[key] = (_PER_ALLELE, pa.string())
-                    columns[self._info_column(key)] = (texts if values is None else values, True)
+                        values = texts
+                    if key.decode() in self._own_ids and values.type == pa.string():
+                        values = pc.replace_substring(values, _ESCAPED_COMMA, ",")
+                    columns[self._info_column(key)] = (values, True)
                     continue
                 self._info[key] = (_TEXT, pa.string())
             if mode == _FLAG:
@@ -153,7 +177,7 @@ class TableColumns:
     def _learn(self, key: bytes, has_values: bool) -> None:
         """Takes in what a block shows of a key."""
         if key not in self._info:
-            if self._num_undeclared < MAX_UNDECLARED:
+            if self._takes_all and self._num_undeclared < MAX_UNDECLARED:
                 self._num_undeclared += 1
                 self._info[key] = (_TEXT, pa.string()) if has_values else (_FLAG, pa.bool_())
         elif has_values and self._info[key][0] == _FLAG:

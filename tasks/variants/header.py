@@ -27,10 +27,12 @@ class Declaration:
     Attributes:
         number: ``1``, ``A``, ``R``, ``G``, ``.`` or another count.
         kind: Integer, Float, Flag, Character or String.
+        description: Its text, without the escapes of quotes.
     """
 
     number: str
     kind: str
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ def parse_header(lines: Sequence[bytes]) -> VariantHeader:
             lengths_bp[name] = int(length) if length.isascii() and length.isdigit() else None
             md5s[name] = attributes.get("md5", attributes.get("M5", attributes.get("MD5"))) or None
         elif key in ("INFO", "FORMAT"):
-            declaration = Declaration(attributes.get("Number", "."), attributes.get("Type", "String"))
+            text = re.sub(r"\\(.)", r"\1", attributes.get("Description", ""))
+            declaration = Declaration(attributes.get("Number", "."), attributes.get("Type", "String"), text)
             (info if key == "INFO" else formats).setdefault(name, declaration)
             if key == "INFO" and attributes.get("Source") == OWN_SOURCE:
                 own_ids.add(name)

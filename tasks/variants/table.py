@@ -1,8 +1,11 @@
 """A sample's annotated VCF as a Parquet table: one row for each allele of each record.
 
     contig, pos, id, ref, alt, qual, filter    the record and one of its ALT alleles (null for ALT ``.``)
-    CF_...                                     fields of ours, by their own names
+    CF_..., NAME_...                           fields of ours and of joined annotations, by their own names; in text
+                                               %2C is a comma again
     INFO_key                                   Number=1 by its Type, Number=A one value per allele, Flag bool, else text
+    CSQ_..., ANN_...                           VEP's and SnpEff's SYMBOL, Gene, Feature, Consequence, IMPACT: lists in
+                                               the order of the allele's entries (`tasks.variants.consequences`)
     FORMAT_key                                 text; with several samples a list in the samples' order
 
 A declared type holds unless a value in the file is not of it: then the whole column is text, as written. Names of the
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +36,7 @@ class _ColumnsChanged(Exception):
     """A column turned out to be another than the header told."""
 
 
-def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> int:
+def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> dict[str, Any]:
     """Writes the table.
 
     The VCF is read once; twice where its records hold keys or values that its header does not declare so.
@@ -43,17 +47,22 @@ def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> int
         own_ids: INFO IDs that keep their names as columns.
 
     Returns:
-        Number of rows: the alleles, and one for each record without ALT.
+        ``table_rows``: the alleles, and one for each record without ALT; ``consequences``: for each key with entries of
+        VEP or SnpEff those ``malformed`` and ``unmatched`` (`tasks.variants.consequences`), absent without such keys.
     """
     columns = TableColumns(parse_header(VariantText(vcf).header), own_ids)
     try:
-        return _write(vcf, table, columns)
+        num_rows = _write(vcf, table, columns)
     except _ColumnsChanged:
         # The first reading went on to the end: all is known now.
-        return _write(vcf, table, columns)
+        num_rows = _write(vcf, table, columns)
+    told = {key.decode(): reader.summary for key, reader in columns.consequences.items()}
+    return {"table_rows": num_rows, **({"consequences": told} if told else {})}
 
 
 def _write(vcf: Path, table: Path, columns: TableColumns) -> int:
+    for reader in columns.consequences.values():
+        reader.counts[:] = 0
     text = VariantText(vcf)
     header = parse_header(text.header)
     schema = columns.schema.with_metadata({"samples": json.dumps(header.samples)})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.pipelines import OutputField
-from tasks.variants import score_table
+from tasks.variants import key_table
 from tasks.variants.score_table import ScoreTable, value_texts
 
 FIELDS = [OutputField("CF_F", "Float", "A", "f", 4), OutputField("CF_S", "String", "A", "s")]
@@ -61,7 +61,7 @@ def test_finds_what_is_there_and_nothing_else(
 
 
 def test_keeps_no_more_row_groups_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_table, "CACHE_BYTES", 40_000)
+    monkeypatch.setattr(key_table, "CACHE_BYTES", 40_000)
     path = tmp_path / "alleles.parquet"
     write_table(path, [(locus, 1) for locus in range(20_000)], 500)
     with ScoreTable(path, FIELDS) as scores:
