@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from flows.parameters import check_regions
 from flows.shared_details import SharedDetails
 from flows.train import SHIPPED
+from tasks.annotations.request import parse_requests
+from tasks.annotations.source import check_inputs_free, open_source
 from tasks.calling.domain import read_domain
 from tasks.coverage.exons import read_exons
 from tasks.coverage.targets import read_targets
@@ -19,15 +22,19 @@ from tasks.sheets.sheet import read_sheet
 
 
 def check_cohort(
-    sheet_path: Path, reference_path: Path, regions: Path | None, genes: Path | None = None
+    sheet_path: Path,
+    reference_path: Path,
+    regions: Path | None,
+    genes: Path | None = None,
+    annotate: Sequence[str] = (),
 ) -> tuple[list[str], int]:
-    """Checks the sheet, the reference, the regions, and every input's header.
+    """Checks the sheet, the reference, the regions, the annotations, and every input's header.
 
     Returns:
         Lines for people, and the number of samples that would fail.
 
     Raises:
-        TaskError: The sheet, the reference, the regions or the genes cannot be used at all.
+        TaskError: The sheet, the reference, the regions, the genes or an annotation cannot be used at all.
     """
     sheet = read_sheet(sheet_path)
     check_regions(sheet, regions, genes=genes)
@@ -44,6 +51,10 @@ def check_cohort(
             read = read_targets(regions, reference, exons)
             bases = int((read.merged[:, 1] - read.merged[:, 0]).sum())
             lines.append(f"regions: {len(read.merged):,} intervals, {bases:,} bp; {len(read.genes):,} genes")
+        for request in parse_requests(annotate):
+            outputs = [field.output for field in open_source(request, reference, Path(scratch))]
+            check_inputs_free([path for s in sheet.samples if s.kind == "vcf" for path in s.paths], outputs)
+            lines.append(f"annotation {request.name}: writes INFO {', '.join(output.name for output in outputs)}")
         for sample in sheet.samples:
             try:
                 notes = check_sample(sample, reference, Path(scratch), domain, regions)

@@ -42,6 +42,12 @@ def main() -> None:
     "--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region; needs regions."
 )
 @click.option("--genes", type=_FILE, help="GTF or GFF3: names the regions' genes; without it column 4 does.")
+@click.option(
+    "--annotate",
+    multiple=True,
+    metavar="NAME=FILE:FIELD,...",
+    help="INFO fields of a VCF (ClinVar, gnomAD) joined to the alleles; may be given several times.",
+)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes  [default: one a core or GPU]")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:port or tls://host:port.")
 @click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
@@ -63,6 +69,7 @@ def score(
     regions: Path | None,
     padding: int,
     genes: Path | None,
+    annotate: tuple[str, ...],
     workers: int | None,
     scheduler: str | None,
     redis: str | None,
@@ -97,6 +104,7 @@ def score(
             "regions": regions,
             "padding_bp": padding,
             "genes": genes,
+            "annotate": annotate,
             "overwrite": overwrite,
         }
         execution = {
@@ -143,12 +151,14 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
     from flows.parameters import check_regions
+    from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
     from tasks.sheets.sheet import read_sheet
 
     check_regions(read_sheet(parameters["sheet"]), parameters["regions"], parameters["padding_bp"], parameters["genes"])
-    make_pipeline(parameters["pipeline"], parameters["options"])
+    pipeline = make_pipeline(parameters["pipeline"], parameters["options"])
+    parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass
     redis = os.environ.get("COHORTFLOW_REDIS_URL")
@@ -223,13 +233,14 @@ def _interrupt_on_sigterm() -> None:
 @click.option("--reference", required=True, type=_FILE, help="Reference genome, FASTA plain or bgzipped.")
 @click.option("--regions", type=_FILE, help="BED that calling and scoring would keep to.")
 @click.option("--genes", type=_FILE, help="GTF or GFF3 that would name the genes of the regions.")
-def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None) -> None:
+@click.option("--annotate", multiple=True, metavar="NAME=FILE:FIELD,...", help="As for score.")
+def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None, annotate: tuple[str, ...]) -> None:
     """Tell everything about SHEET that can be told before work starts."""
     from flows.check_cohort import check_cohort
     from tasks.errors import TaskError
 
     try:
-        lines, num_faults = check_cohort(sheet, reference, regions, genes)
+        lines, num_faults = check_cohort(sheet, reference, regions, genes, annotate)
     except TaskError as error:
         _end(BAD_INPUT, error.message)
     for line in lines:

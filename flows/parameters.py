@@ -25,6 +25,9 @@ class CohortParameters(BaseModel):
     regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
     padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
     genes: Path | None = Field(None, description="GTF or GFF3: names the genes of the regions, not their fourth column")
+    annotate: tuple[str, ...] = Field(
+        (), description="NAME=FILE.vcf.gz:FIELD,FIELD: ClinVar- or gnomAD-like files joined to the alleles"
+    )
     overwrite: bool = Field(False, description="Remove what an earlier run of another plan left in the folder")
 
 

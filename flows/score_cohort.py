@@ -21,6 +21,9 @@ from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
 from flows.shards import as_task_error, run_unit, run_units
+from tasks.annotations.request import parse_requests
+from tasks.annotations.source import AnnotationSource, check_inputs_free, open_source
+from tasks.annotations.stage import join_annotation
 from tasks.cluster import open_cluster
 from tasks.coverage.exons import prepare_exons
 from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
@@ -34,13 +37,14 @@ from tasks.plan import Plan, check_resumable, digest_files, read_plan
 from tasks.reporting.manifest import make_manifest
 from tasks.reporting.multiqc import write_multiqc
 from tasks.reporting.report import write_report
-from tasks.run import CALLER, write_run
+from tasks.run import CALLER, load_run, write_run
 from tasks.scoring import drop_damaged_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample, fail_sample, remove_sample
+from tasks.variants.header import REASON_ID
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
-DIGEST, SCORE = "digest inputs", "score alleles"
+DIGEST, SCORE, JOIN = "digest inputs", "score alleles", "join annotations"
 _FATAL = (FolderError, DiskFullError, BalanceError)
 _RUNNER: Any = ThreadPoolTaskRunner(max_workers=16)
 """Prefect tasks wait for Dask: their threads cost little."""
@@ -126,6 +130,13 @@ def _make_plan(
     files = {path for sample in sheet.samples for path in sample.files}
     files |= {sample.regions for sample in sheet.samples if sample.regions}
     files |= {path.resolve() for path in (parameters.regions, parameters.genes) if path}
+    requests = parse_requests(parameters.annotate, [*(field.name for field in pipeline.fields), REASON_ID])
+    joined = [open_source(request, reference, folder.work) for request in requests]
+    check_inputs_free(
+        [path for sample in sheet.samples if sample.kind == "vcf" for path in sample.paths],
+        [field.output for fields in joined for field in fields],
+    )
+    files |= {request.path for request in requests}
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
     models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
@@ -138,6 +149,9 @@ def _make_plan(
         "padding_bp": parameters.padding_bp,
         "genes": digests[parameters.genes.resolve()] if parameters.genes else None,
     }
+    if requests:
+        sources = [AnnotationSource(r.name, r.path, digests[r.path], f) for r, f in zip(requests, joined, strict=True)]
+        recipe["annotations"] = [source.to_json() for source in sources]
     caller = {CALLER: models[CALLER]}
     return Plan(recipe, {sample.id: _identity(sample, digests, caller) for sample in sheet.samples})
 
@@ -176,6 +190,7 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     folder.manifest.unlink(missing_ok=True)
     settings = {
         "regions": str(parameters.regions.resolve()) if parameters.regions else None,
+        "annotations": {request.name: str(request.path) for request in parse_requests(parameters.annotate)},
         "samples": {sample.id: sample.to_json() for sample in sheet.samples},
     }
     write_run(folder, plan, settings)
@@ -240,6 +255,15 @@ def score_alleles(root: str, sample_ids: list[str], shard_alleles: int) -> dict[
         what="scoring the cohort's alleles",
         on_done=lambda: progress.advance(SCORE),
     )
+    annotations = [source.name for source in load_run(root).annotations]
+    if annotations:
+        progress.expect(JOIN, len(annotations))
+        run_units(
+            join_annotation,
+            [(root, name, shards) for name in annotations],
+            what="joining annotations",
+            on_done=lambda: progress.advance(JOIN),
+        )
     counts: dict[str, Any] = run_unit(finish_scores, root, shards, what="joining the scores")
     return counts
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 import glob
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.alignments.file import check_alignment
+from tasks.annotations.table import AnnotationTable
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.calling.domain import read_domain
 from tasks.counts import sum_counts
@@ -353,7 +355,12 @@ def deliver(root: str, sample_id: str) -> Summary:
 
     def work() -> Summary:
         run = load_run(root)
-        with ScoreTable(run.folder.alleles, run.pipeline.fields) as scores:
+        with ExitStack() as stack:
+            scores = stack.enter_context(ScoreTable(run.folder.alleles, run.pipeline.fields))
+            annotations = [
+                stack.enter_context(AnnotationTable(run.folder.annotations / f"{source.name}.parquet", source))
+                for source in run.annotations
+            ]
             summary = annotate_variants(
                 _variants(root, sample_id),
                 run.reference,
@@ -362,6 +369,7 @@ def deliver(root: str, sample_id: str) -> Summary:
                 run.folder.sample(sample_id),
                 sample_id,
                 header_lines=run.header_lines(sample_id),
+                annotations=annotations,
                 regions=run.regions(sample_id),
                 vcf_sample=run.sample(sample_id)["vcf_sample"],
             )

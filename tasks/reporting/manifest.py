@@ -49,7 +49,8 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``,
         ``plan`` (the digest that its VCF's header states), files, counts, metrics, sex), ``identity`` (how alike
         samples are: counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``),
-        ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
+        ``annotations`` (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named
+        without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
@@ -67,6 +68,7 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         "samples": samples,
         "identity": {name: value for name, value in identity.items() if name not in _NOT_TOLD},
         "warnings": identity.get("warnings", []),
+        "annotations": _annotations(folder, plan),
         "models": sum_counts(statistics),
         "seconds": dict(seconds),
         "software": _software(),
@@ -182,6 +184,13 @@ def _distinct(folder: RunFolder, plan: Plan) -> Json:
         for entry in pc.value_counts(batch["reason"].drop_null()).to_pylist():
             skipped[entry["values"]] += entry["counts"]
     return {**counts, "skipped": dict(sorted(skipped.items()))}
+
+
+def _annotations(folder: RunFolder, plan: Plan) -> Json:
+    """What was read of each annotation file, and how many of the cohort's alleles it has."""
+    names = [source["name"] for source in plan.recipe.get("annotations", [])]
+    paths = {name: folder.annotations / f"{name}.json" for name in names}
+    return {name: read_json(path) for name, path in paths.items() if path.exists()}
 
 
 def _absolute_paths(value: Any) -> list[str]:

@@ -61,6 +61,14 @@ METRICS = (
     Metric("alleles", "all", "Alleles", "ALT alleles of all records.", "count", ("output.alleles",)),
     Metric("scored", "scored", "Alleles", "ALT alleles that have a score.", "count", ("output.scored",)),
     Metric("skipped", "skipped", "Alleles", "ALT alleles that have a reason instead.", "count", ("output.skipped",)),
+    Metric(
+        "annotated",
+        "annotated",
+        "Alleles",
+        "ALT alleles that the joined annotation files have, each file counted.",
+        "count",
+        ("output.annotated",),
+    ),
     Metric("calls", "called", "Variants", "Records called from the sample's reads.", "count", ("calls.calls",)),
     Metric(
         "ts_tv",

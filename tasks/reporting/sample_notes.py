@@ -63,6 +63,13 @@ def _notes(summaries: Summaries) -> Iterator[Note]:
         yield Note("records with ALT '.': no allele to score", f"{variants['records_without_alt']:,} records")
     for line in variants.get("rejected_lines", ()):
         yield Note(f"rejected: {line['found']}", f"line {line['line']:,}")
+    for key, counts in variants.get("consequences", {}).items():
+        if counts["malformed"]:
+            yield Note(
+                f"{key}: entries with a part too many or too few are empty in the table", f"{counts['malformed']:,}"
+            )
+        if counts["unmatched"]:
+            yield Note(f"{key}: entries that name none of their record's alleles", f"{counts['unmatched']:,}")
     if summaries.get("calls", {}).get("calls") == 0:
         yield Note("nothing was called: the VCF has no records")
 
