@@ -140,7 +140,7 @@ def _make_plan(
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
     models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
-    recipe = {
+    recipe: dict[str, Any] = {
         "version": version("cohortflow"),
         "reference": {"digest": reference.digest, "build": reference.build},
         "pipeline": {"name": pipeline.name, "options": pipeline.options.model_dump(mode="json")},

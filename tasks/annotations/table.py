@@ -66,7 +66,8 @@ class AnnotationMerger:
         row = np.empty(alleles.num_rows, dtype=np.int64)
         keys = (rows["locus"], rows["code"], alleles["locus"], alleles["code"])
         # Copies: one compiled kernel for writable arrays.
-        find_keys(*(key.to_numpy().copy() for key in keys), row)
+        locus, code, asked_locus, asked_code = (key.to_numpy().copy() for key in keys)
+        find_keys(locus, code, asked_locus, asked_code, row)
         place = pa.array(row, mask=row < 0)
         return {output.name: _typed(_whole(rows[output.name]), output).take(place) for output in self._source.outputs}
 
