@@ -22,8 +22,8 @@ def test_reads_declarations_in_any_order_and_with_quotes() -> None:
             f"{COLUMNS}\tFORMAT\tS 1".encode(),
         ]
     )
-    assert header.info == {"DP": Declaration("1", "Integer")}
-    assert header.formats == {"AD": Declaration("R", "Integer")}
+    assert header.info == {"DP": Declaration("1", "Integer", 'a, b=<c> " d')}
+    assert header.formats == {"AD": Declaration("R", "Integer", "x")}
     assert header.contig_lengths_bp == {"chr1": 100, "HLA-A*01:01:01:01": 3503, "nolength": None}
     assert header.contig_md5s["chr1"] == "abc"
     assert header.samples == ("S 1",)
