@@ -26,9 +26,10 @@ from tasks.files import make_folder
 from tasks.genome.reference import Reference
 from tasks.variants.alleles import make_key
 from tasks.variants.annotating import annotate_variants
-from tasks.variants.header import parse_header
+from tasks.variants.header import REASON_ID, parse_header
 from tasks.variants.scanning import scan_variants
 from tasks.variants.score_table import ScoreTable
+from tasks.variants.table import write_variant_table
 from tasks.variants.text import VariantText
 from tests.tasks.variant_files import SCORE, make_genome, make_scores, output_lines, vcf_text, write_bgzip
 
@@ -94,9 +95,11 @@ def join(
         summary = annotate_variants(
             vcf, reference, scores, [SCORE], folder / "out", "S", header_lines=[], annotations=[annotations]
         )
+    table = folder / "out" / "S.parquet"
+    write_variant_table(folder / "out" / "S.vcf.gz", table, [SCORE.name, REASON_ID, *(o.name for o in source.outputs)])
     header, lines = output_lines(folder)
     infos = [dict(entry.partition("=")[::2] for entry in line.split("\t")[7].split(";")) for line in lines]
-    return Joined(counts, columns, header, infos, pq.read_table(folder / "out/S.parquet"), summary)
+    return Joined(counts, columns, header, infos, pq.read_table(table), summary)
 
 
 def other(base: str, step: int = 1) -> str:
