@@ -54,7 +54,7 @@ def check_header_contigs(
     Raises:
         ReferenceError: A contig that carries data has another length or M5 in the reference, or all data lie on contigs
             it does not have. The message's first line names both builds and the first differences; below it stand both
-            contig lists side by side, cut where they are long.
+            contig lists side by side, cut where they are long, and the M5 of the sequences it needs, as far as stated.
     """
     match = match_contigs(names, lengths_bp, md5s, reference)
     contigs = [HeaderContig(*stated) for stated in zip(names, lengths_bp, md5s, strict=True)]
@@ -108,9 +108,10 @@ def _other_reference(
     advice = (
         f"give the {build} FASTA" if build and build != reference.build else "give the FASTA the input was made with"
     )
+    needed = _some([f"{contigs[row].name} {contigs[row].md5}" for row in carrying if contigs[row].md5])
     return ReferenceError(
         f"{what}: made with another reference than {name}: {looks}{problem}; {advice} as --reference, or input made "
-        f"with this one\n{table}",
+        f"with this one\n{table}" + (f"\n    M5 of the sequences it was made with: {needed}" if needed else ""),
         field="reference",
     )
 

@@ -291,6 +291,18 @@ def test_cram_of_other_sequences_says_contig_and_m5(
     assert "chr1" not in error.message
 
 
+def test_cram_of_contigs_that_are_not_there_says_which_m5(
+    tmp_path: Path, lines: list[str], sequences: dict[str, str], reference: Reference
+) -> None:
+    cram = to_cram(write_bam(tmp_path / "a.bam", LENGTHS, lines), reference, tmp_path / "a.cram")
+    absent = prepared({"other": sequences["chr1"]}, tmp_path, "absent")
+    longer = prepared({"chr1": sequences["chr1"] + "A", "chr2": sequences["chr2"]}, tmp_path, "longer")
+    for name, other in {"absent": absent, "longer": longer}.items():
+        error = refusal(cram, other, tmp_path / f"work-{name}")
+        assert error.reason == "WRONG_REFERENCE"
+        assert f"chr1 {reference.contigs[0].md5}" in error.message
+
+
 def test_cram_whose_contigs_are_called_otherwise_or_are_absent(
     tmp_path: Path, lines: list[str], sequences: dict[str, str], reference: Reference
 ) -> None:
