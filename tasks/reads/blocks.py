@@ -31,6 +31,8 @@ _OTHER_FORMATS = (
 def read_blocks(path: Path) -> Iterator[bytes]:
     """Yields the text of a FASTQ file in blocks of at most `BLOCK_BYTES`; memory stays bounded whatever is compressed.
 
+    All that could be decompressed is yielded before an error.
+
     Raises:
         ReadsError: The file cannot be opened, is another format, or its gzip data is damaged or cut off.
     """
@@ -74,6 +76,8 @@ def _gzip_blocks(path: Path, handle: BinaryIO) -> Iterator[bytes]:
         try:
             part = member.decompress(pending, BLOCK_BYTES - num_bytes)
         except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub says Any
+            if num_bytes:
+                yield b"".join(parts)
             at = handle.tell() - len(pending)
             raise ReadsError(
                 f"{path}: damaged gzip data near byte {at:,} of the file: {error}; check it by gzip -t, copy it again",
@@ -92,6 +96,8 @@ def _gzip_blocks(path: Path, handle: BinaryIO) -> Iterator[bytes]:
         else:
             pending = member.unconsumed_tail or handle.read(_INPUT_BYTES)
             if not pending and not part:
+                if num_bytes:
+                    yield b"".join(parts)
                 raise ReadsError(
                     f"{path}: cut off: the gzip data ends inside a member after {handle.tell():,} bytes; copy it again",
                     reason="TRUNCATED",

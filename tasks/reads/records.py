@@ -81,10 +81,10 @@ def read_records(path: Path) -> Iterator[RecordChunk]:
     num_records = 0
     final = False
     while not final:
-        block = next(blocks, b"")
+        block = _next_block(blocks, num_records)
         # A record longer than a block: double what is read each time, so that it is not scanned over and over.
         while block and len(block) < len(pending):
-            if not (more := next(blocks, b"")):
+            if not (more := _next_block(blocks, num_records)):
                 break
             block += more
         final = not block
@@ -107,6 +107,16 @@ def read_records(path: Path) -> Iterator[RecordChunk]:
             if status == _INCOMPLETE or at == len(pending):
                 break
         pending = pending[at:]
+
+
+def _next_block(blocks: Iterator[bytes], num_records: int) -> bytes:
+    """The next block, empty at the end; a fault of the file's data says which record it interrupts."""
+    try:
+        return next(blocks, b"")
+    except ReadsError as error:
+        if error.reason not in ("TRUNCATED", "DAMAGED_GZIP"):
+            raise
+        raise ReadsError(f"{error.message} (inside record {num_records + 1:,})", reason=error.reason) from error
 
 
 def _scan_chunk(buffer: npt.NDArray[np.uint8], at: int, final: bool) -> tuple[RecordChunk, int, int, int]:

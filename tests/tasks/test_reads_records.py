@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -128,12 +129,22 @@ def test_a_plain_file_that_ends_inside_a_record(tmp_path: Path, cut: int) -> Non
     assert caught.value.reason == "TRUNCATED"
 
 
+def test_a_cut_gzip_file_names_the_record_it_ends_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads_blocks, "BLOCK_BYTES", 300)
+    reads = [record(f"r{i}", "ACGTTGCA" * 9) for i in range(40)]
+    whole = gzip.compress("".join(reads[:25]).encode())
+    torn = gzip.compress((reads[25] + reads[26][:-5]).encode(), compresslevel=0)
+    with pytest.raises(ReadsError, match=r"inside record 27\)"):
+        list(read_records(write(tmp_path / "cut.gz", whole + torn[:-8])))
+
+
 def test_a_gzip_file_that_is_cut_off_or_damaged(tmp_path: Path) -> None:
     content = gzip.compress("".join(record(f"r{i}", "ACGTTGCA" * 9) for i in range(500)).encode())
     for num_bytes in (len(content) // 2, len(content) - 9, len(content) - 1):
         with pytest.raises(ReadsError) as caught:
             list(read_records(write(tmp_path / "cut.gz", content[:num_bytes])))
         assert caught.value.reason == "TRUNCATED"
+        assert re.search(r"cut off: .*\(inside record [0-9]+\)", caught.value.message)
     for at in (4, 200, len(content) - 6):
         damaged = bytearray(content)
         damaged[at] ^= 0xFF
