@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.sheets.faults import Faults
-from tasks.sheets.table import SheetRow, SheetTable
+from tasks.sheets.table import NOT_DECODED, SheetRow, SheetTable
 from tasks.sheets.values import (
     Kind,
     Sex,
@@ -91,24 +91,25 @@ def _meant(column: str, eager: bool) -> str | None:
 
 
 def check_row(row: SheetRow, folder: Path, faults: Faults) -> None:
-    """Checks the values of one line by themselves."""
+    """Checks the values of one line by themselves; what a column means that is missing is not asked again."""
     values, line = row.values, row.line
-    if not values["sample"]:
+    if not values.get("sample", "-"):
         faults.add(line, "sample", "", "empty; each line names its sample")
-    elif fault := id_fault(values["sample"]):
+    elif "sample" in values and (fault := id_fault(values["sample"])):
         faults.add(line, "sample", values["sample"], fault)
     inputs = [column for column in KIND_OF_COLUMN if values.get(column)]
-    if not inputs:
+    has_inputs = any(column in values for column in KIND_OF_COLUMN)
+    if not inputs and has_inputs:
         faults.add(line, "", None, "no input; fill one of vcf, bam, cram, fastq_1")
     elif len(inputs) > 1:
         faults.add(line, "", None, f"two kinds of input, {' and '.join(inputs)}; keep one, or use two samples")
     for column, needed in _NEEDS.items():
         is_set = bool(values.get(column)) and not (column == "interleaved" and not parse_answer(values[column]))
-        if is_set and needed not in inputs:
+        if is_set and has_inputs and needed not in inputs:
             faults.add(line, column, values[column], f"means nothing without {needed}")
     for column in PATH_COLUMNS:
         value = values.get(column, "")
-        if value and (fault := path_fault(column, value, folder)):
+        if value and NOT_DECODED not in value and (fault := path_fault(column, value, folder)):
             faults.add(line, column, value, fault)
     if values.get("sex") and parse_sex(values["sex"]) is None:
         faults.add(line, "sex", values["sex"], "write XX or female or 2, XY or male or 1, NA or 0 where not known")

@@ -160,11 +160,11 @@ def read_sheet(path: Path) -> SampleSheet:
     faults = Faults()
     table = read_table(path, faults)
     columns = known_columns(table, faults)
-    if "sample" not in columns or not KIND_OF_COLUMN.keys() & columns.keys():
-        faults.raise_any(path)
     rows = [SheetRow(row.line, {known: row.values[column] for known, column in columns.items()}) for row in table.rows]
     for row in rows:
         check_row(row, path.parent, faults)
+    if "sample" not in columns or not KIND_OF_COLUMN.keys() & columns.keys():
+        faults.raise_any(path)
     check_repeats(rows, path.parent, faults)
     by_sample: dict[str, list[SheetRow]] = {}
     for row in rows:

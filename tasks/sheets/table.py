@@ -27,6 +27,8 @@ _OTHER_FORMATS = {
     b"%PDF": "a PDF; a sample sheet is CSV or TSV with a header line",
     b"<": "HTML or XML; a sample sheet is CSV or TSV with a header line",
 }
+NOT_DECODED = "\ufffd"
+"""Stands where bytes were that are no text."""
 _ILLUMINA_SECTION = re.compile(r"^\[(Header|Data|Reads|Settings|Manifests|BCLConvert_\w+|\w+_(Data|Settings))\]", re.I)
 
 
@@ -68,20 +70,21 @@ def read_table(path: Path, faults: Faults) -> SheetTable:
     Raises:
         SheetError: The file cannot be read as a table at all, or has no header or no rows.
     """
-    text = _read_text(path)
+    text = _read_text(path, faults)
     lines = text.split("\n")
     filled = [line for line in lines if line.strip()]
     if not filled:
         raise sheet_error(path, ["the file is empty; a sample sheet has a header and a line for each sample"])
-    if any(_ILLUMINA_SECTION.match(line.strip(' ",;\t')) for line in filled[:50]):
+    if _is_illumina(filled):
         raise _illumina_error(path, lines)
     declared = re.fullmatch(r'"?sep=(.)"?', filled[0].strip("\n"), re.I)
     skipped = lines.index(filled[0]) + 1 if declared else 0
     body = lines[skipped:]
     first = filled[1 if declared else 0] if len(filled) > bool(declared) else ""
     delimiter = declared[1] if declared else max(_DELIMITERS, key=_unquoted(first).count)
-    records = list(_records(path, body, delimiter, skipped))
+    records = list(_records(body, delimiter, skipped, faults))
     if not records:
+        faults.raise_any(path)
         raise sheet_error(path, ["no header line; a sample sheet begins with its columns' names"])
     header_line, names = records[0]
     while names and not names[-1]:
@@ -108,6 +111,7 @@ def read_table(path: Path, faults: Faults) -> SheetTable:
         else:
             rows.append(SheetRow(line, dict(zip(columns, values, strict=False))))
     if len(records) == 1:
+        faults.raise_any(path)
         raise sheet_error(path, ["only a header; a sample sheet has a line for each sample"])
     return SheetTable(header_line, columns, tuple(rows))
 
@@ -123,8 +127,8 @@ def _check_columns(line: int, columns: tuple[str, ...], faults: Faults) -> None:
             seen[column.lower()] = number
 
 
-def _read_text(path: Path) -> str:
-    """Decodes the file; all line ends become LF."""
+def _read_text(path: Path, faults: Faults) -> str:
+    """Decodes the file; all line ends become LF, and what is not UTF-8 becomes U+FFFD and a fault."""
     try:
         state = path.stat()
         if stat.S_ISDIR(state.st_mode):
@@ -140,11 +144,10 @@ def _read_text(path: Path) -> str:
         if content.lstrip(b"\xef\xbb\xbf \r\n").startswith(magic):
             raise sheet_error(path, [f"this is {what}"])
     is_utf16 = content[:2] in (b"\xff\xfe", b"\xfe\xff")
-    try:
-        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise sheet_error(path, [f"line {line}: bytes that are not UTF-8; save the sheet as CSV UTF-8"]) from error
+    text = content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
+    for number, line in enumerate(text.split("\n"), 1):
+        if NOT_DECODED in line:
+            faults.add(number, "", None, "bytes that are not UTF-8; save the sheet as CSV UTF-8")
     if "\x00" in text:
         raise sheet_error(path, ["a binary file, or UTF-16 without its mark; save the sheet as CSV UTF-8"])
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -154,30 +157,45 @@ def _unquoted(text: str) -> str:
     return re.sub(r'"[^"]*"', "", text)
 
 
-def _records(path: Path, lines: list[str], delimiter: str, num_skipped: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line and the stripped values of each record that holds one."""
+def _records(lines: list[str], delimiter: str, num_skipped: int, faults: Faults) -> Iterator[tuple[int, list[str]]]:
+    """Yields the first line and the stripped values of each record that holds one.
+
+    A line whose quotes are wrong is noted and left out; those after it are read on their own, unless it is the header.
+    """
     # Spaces between a closing quote and the delimiter are no part of the value.
     blank = " " if delimiter == "\t" else r"[ \t]"
     after_quote = re.compile(rf'"{blank}+(?=\{delimiter}|$)')
-    tidy = (f"{after_quote.sub(chr(34), line)}\n" if '"' in line else f"{line}\n" for line in lines)
-    reader = csv.reader(tidy, delimiter=delimiter, skipinitialspace=True, strict=True)
-    line = num_skipped + 1
-    try:
-        for values in reader:
-            stripped = [value.strip() for value in values]
-            if any(stripped):
-                yield line, stripped
-            line = num_skipped + reader.line_num + 1
-    except csv.Error as error:
-        what = "a quote that is not closed" if "unexpected end" in str(error) else str(error)
-        raise sheet_error(path, [f"line {line}: {what}; write a quote inside a quoted value twice"]) from error
+    tidy = [f"{after_quote.sub(chr(34), line)}\n" if '"' in line else f"{line}\n" for line in lines]
+    begin, has_header = 0, False
+    while begin < len(tidy):
+        reader = csv.reader(tidy[begin:], delimiter=delimiter, skipinitialspace=True, strict=True)
+        at = begin
+        try:
+            for values in reader:
+                stripped = [value.strip() for value in values]
+                if any(stripped):
+                    has_header = True
+                    yield num_skipped + at + 1, stripped
+                at = begin + reader.line_num
+            return
+        except csv.Error as error:
+            what = "a quote that is not closed" if "unexpected end" in str(error) else str(error)
+            faults.add(num_skipped + at + 1, "", None, f"{what}; write a quote inside a quoted value twice")
+            begin = at + 1 if has_header else len(tidy)
+
+
+def _is_illumina(filled: list[str]) -> bool:
+    """Whether these lines are an Illumina SampleSheet: by a section's head, or by its data's own columns."""
+    columns = {name.strip(' "').lower() for name in filled[0].split(",")}
+    is_data = {"sample_id", "index"} <= columns and not {"fastq_1", "bam", "cram", "vcf"} & columns
+    return is_data or any(_ILLUMINA_SECTION.match(line.strip(' ",;\t')) for line in filled[:50])
 
 
 def _illumina_error(path: Path, lines: list[str]) -> SheetError:
     """Answers an Illumina SampleSheet (v1 or v2) with the sheet to give instead."""
     ids: list[str] = []
     column = None
-    in_data = False
+    in_data = not any(line.lstrip(' "').startswith("[") for line in lines)
     for line in lines:
         values = [value.strip(' "') for value in line.split(",")]
         if values[0].startswith("["):

@@ -378,6 +378,19 @@ def test_what_is_no_sheet(folder: Path, content: bytes, message: str) -> None:
     assert message in fault
 
 
+def test_faults_of_columns_quotes_and_bytes_come_in_that_answer_too(folder: Path) -> None:
+    text = 'sample,vcf,lab\nA,absent.vcf,x\nB,a.vcf,"x\nC,gone.vcf,x\nD,a.vcf,größe\n'
+    found = faults(folder, text.encode("latin-1"))
+    assert len(found) == 4
+    for number, words in enumerate(("no such file", "quote that is not closed", "no such file", "not UTF-8"), 2):
+        assert found[number - 2].startswith(f"line {number}")
+        assert words in found[number - 2]
+    misspelt = faults(folder, "smple,vcf\nS,absent.vcf\n")
+    assert [fault.split(",")[0] for fault in misspelt] == ["line 1", "line 1", "line 2"]
+    assert "is 'sample' meant" in misspelt[0]
+    assert "no such file" in misspelt[2]
+
+
 def test_missing_sheet_and_folder(tmp_path: Path) -> None:
     with pytest.raises(SheetError, match="no such file"):
         read_sheet(tmp_path / "absent.csv")
@@ -390,6 +403,7 @@ ILLUMINA = {
     "v1 of a spreadsheet": "[Header],,\r\nx,4,\r\n,,\r\n[Data],,\r\nLane,Sample_ID,index\r\n1,Lib1,A\r\n2,Lib1,A\r\n",
     "v2": "[Header]\nFileFormatVersion,2\n\n[BCLConvert_Data]\nLane,Sample_ID,Index\n1,Lib1,ACGT\n",
     "data only": "[Data]\nSample_ID,index\nLib1,ACGT\n",
+    "no sections": "Lane,Sample_ID,index\n1,Lib1,ACGT\n",
     "no data": "[Header]\nx,1\n",
 }
 
