@@ -9,6 +9,7 @@ from typing import Any
 from tasks.alignments.file import check_alignment
 from tasks.alignments.format import keep_offline, open_alignment, read_header, recognise_kind
 from tasks.calling.domain import CallerDomain, refuse_tumour
+from tasks.errors import VariantFileError
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
@@ -19,7 +20,7 @@ from tasks.isolation import run_isolated
 from tasks.pipelines import pipeline_types
 from tasks.reads.records import read_records
 from tasks.sheets.sheet import Sample
-from tasks.variants.binary import is_bcf
+from tasks.variants.binary import check_end, is_bcf
 from tasks.variants.header import REASON_ID, parse_header
 from tasks.variants.scanning import check_sample as check_vcf_sample
 from tasks.variants.scanning import scan_variants
@@ -51,7 +52,9 @@ def check_sample(
     refuse_tumour(sample.to_json())
     notes: list[str] = [sample.kind]
     if sample.regions:
-        notes.append(f"regions: {len(read_bed(sample.regions, reference).start):,} intervals")
+        regions = read_bed(sample.regions, reference)
+        notes.append(f"regions: {len(regions.start):,} intervals")
+        notes += [f"caution: {warning}" for warning in regions.warnings]
     if sample.kind == "vcf":
         notes += _check_variants(sample, reference)
     elif sample.kind == "fastq":
@@ -122,6 +125,7 @@ def _name_notes(sample: Sample, found: Sequence[str], where: str) -> list[str]:
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:
     path = sample.paths[0]
     if is_bcf(path):
+        check_end(path)
         lines = run_isolated("tasks.precheck:read_bcf_header", {"path": str(path)}, what=str(path))
         header = parse_header([line.encode() for line in lines])
     else:
@@ -193,8 +197,15 @@ def describe_alignment(path: str, reference_folder: str) -> dict[str, Any]:
 
 
 def read_bcf_header(path: str) -> list[str]:
-    """Reads a BCF's header lines; run in a child process."""
+    """Reads a BCF's header lines; run in a child process.
+
+    Raises:
+        VariantFileError: htslib refuses the file.
+    """
     import pysam
 
-    with pysam.VariantFile(path) as variants:
-        return str(variants.header).splitlines()
+    try:
+        with pysam.VariantFile(path) as variants:
+            return str(variants.header).splitlines()
+    except (OSError, ValueError) as error:
+        raise VariantFileError(f"{path}: not a whole BCF: {error}", reason="DAMAGED") from error

@@ -20,6 +20,7 @@ from tasks.genome.reference import Reference
 from tasks.quoting import quoted
 
 _NUM_FAULTS_SHOWN = 10
+_NUM_NAMES_SHOWN = 5
 _LINE_BYTES = 1 << 20
 _CONTIG_SHIFT = np.int64(40)
 
@@ -41,6 +42,17 @@ class Regions:
     end: np.ndarray
     dropped: dict[str, int] = field(default_factory=dict)
     unknown_contigs: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was left out: how many intervals and where, a colon, and why."""
+        some = ", ".join(self.unknown_contigs[:_NUM_NAMES_SHOWN])
+        some += ", ..." * (len(self.unknown_contigs) > _NUM_NAMES_SHOWN)
+        texts = {
+            "UNKNOWN_CONTIG": f" on {some}: intervals of the regions whose contig the reference does not have",
+            "EMPTY_INTERVAL": ": intervals of the regions that are empty",
+        }
+        return [f"{count:,}{texts[reason]} were left out" for reason, count in self.dropped.items()]
 
     @property
     def length_bp(self) -> int:

@@ -46,7 +46,7 @@ def as_text(path: Path, folder: Path, *, header_only: bool = False) -> Iterator[
     if not is_bcf(path):
         yield path
         return
-    _check_end(path)
+    check_end(path)
     make_folder(folder)
     text = folder / f".{path.stem}.{secrets.token_hex(4)}.vcf.gz"
     try:
@@ -76,8 +76,12 @@ def convert(bcf: str, text: str, header_only: bool) -> None:
         raise VariantFileError(f"{bcf}: not a whole BCF: {samtools_said(error)}", reason="DAMAGED") from error
 
 
-def _check_end(path: Path) -> None:
-    """Refuses a compressed BCF without BGZF's last block: htslib would only warn."""
+def check_end(path: Path) -> None:
+    """Refuses a compressed BCF without BGZF's last block: htslib would only warn.
+
+    Raises:
+        VariantFileError: The block is missing.
+    """
     with open(path, "rb") as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return

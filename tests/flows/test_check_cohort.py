@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pysam.bcftools
 import pytest
 
 from flows.check_cohort import check_cohort
@@ -49,6 +50,30 @@ def test_fields_of_another_program_are_told(tmp_path: Path, reference: Path) -> 
     lines, _ = check_cohort(sheet_of(tmp_path, {"A": text}), reference, None)
     assert "caution: INFO/CF_REASON of another program would be replaced" in lines[1]
     assert "CF_DEMO_EFFECT" not in lines[1]
+
+
+@pytest.mark.parametrize("cut", [1, 28, 60])
+def test_a_bcf_that_is_cut_off_is_told_as_such(tmp_path: Path, reference: Path, cut: int) -> None:
+    (tmp_path / "a.vcf").write_text(vcf_text(["chr1 5 . A C . . ."]))
+    bcf = tmp_path / "a.bcf"
+    pysam.bcftools.view("-Ob", "-o", str(bcf), str(tmp_path / "a.vcf"), catch_stdout=False)
+    bcf.write_bytes(bcf.read_bytes()[:-cut])
+    (tmp_path / "sheet.csv").write_text("sample,vcf\nA,a.bcf\n")
+    lines, num_faults = check_cohort(tmp_path / "sheet.csv", reference, None)
+    assert num_faults == 1
+    assert lines[1].startswith("FAULT   A: TRUNCATED: ")
+
+
+def test_what_is_dropped_of_regions_is_told(tmp_path: Path, reference: Path) -> None:
+    (tmp_path / "own.bed").write_text("chr1\t1\t50\nchr8\t1\t50\n")
+    (tmp_path / "all.bed").write_text("chr1\t1\t50\nchr9\t1\t50\n")
+    sheet = sheet_of(tmp_path, {"A": vcf_text([])})
+    sheet.write_text("sample,vcf,regions\nA,A.vcf,own.bed\nB,A.vcf,\n")
+    lines, _ = check_cohort(sheet, reference, tmp_path / "all.bed")
+    told = [line for line in lines if "does not have were left out" in line]
+    assert [line.split(":")[0] for line in told] == ["regions", "ok      A"]
+    assert "1 on chr9: " in told[0]
+    assert "1 on chr8: " in told[1]
 
 
 def test_details_keep_to_their_samples() -> None:

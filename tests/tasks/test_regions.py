@@ -126,6 +126,11 @@ def test_what_is_dropped_is_counted(reference: Reference, tmp_path: Path) -> Non
     regions = read(reference, tmp_path, "chr0\t1\t2\nchrUn\t1\t2\nchr9\t5\t9\nchrUn\t3\t4\nchr1\t7\t7\n")
     assert regions.dropped == {"UNKNOWN_CONTIG": 3, "EMPTY_INTERVAL": 1}
     assert regions.unknown_contigs == ("chrUn", "chr9")
+    assert regions.warnings == [
+        "3 on chrUn, chr9: intervals of the regions whose contig the reference does not have were left out",
+        "1: intervals of the regions that are empty were left out",
+    ]
+    assert read(reference, tmp_path, "chr0\t1\t2\n").warnings == []
 
 
 @pytest.mark.parametrize(
