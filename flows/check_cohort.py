@@ -16,6 +16,7 @@ from tasks.coverage.exons import read_exons
 from tasks.coverage.targets import read_targets
 from tasks.errors import TaskError
 from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.regions import read_bed
 from tasks.precheck import check_sample
 from tasks.run import CALLER
 from tasks.sheets.sheet import read_sheet
@@ -51,6 +52,7 @@ def check_cohort(
             read = read_targets(regions, reference, exons)
             bases = int((read.merged[:, 1] - read.merged[:, 0]).sum())
             lines.append(f"regions: {len(read.merged):,} intervals, {bases:,} bp; {len(read.genes):,} genes")
+            lines += [f"regions: caution: {warning}" for warning in read_bed(regions, reference).warnings]
         for request in parse_requests(annotate):
             outputs = [field.output for field in open_source(request, reference, Path(scratch))]
             check_inputs_free([path for s in sheet.samples if s.kind == "vcf" for path in s.paths], outputs)
@@ -64,7 +66,9 @@ def check_cohort(
                 lines.append(f"FAULT   {sample.id}: {error.reason}: {details.add(sample.id, error.message)}")
     lines += details.lines()
     if any(sample.kind == "fastq" for sample in sheet.samples):
-        lines.append(_memory_line(reference))
+        from tasks.reads.index import memory_line
+
+        lines.append(memory_line(reference))
     lines.append(f"{len(sheet.samples)} samples, {num_faults} with faults")
     return lines, num_faults
 
@@ -72,11 +76,3 @@ def check_cohort(
 def _reference_line(reference: Reference) -> str:
     total_bp = sum(contig.length_bp for contig in reference.contigs)
     return f"reference: build {reference.build or 'unknown'}, {len(reference.contigs)} contigs, {total_bp:,} bp"
-
-
-def _memory_line(reference: Reference) -> str:
-    from tasks.reads.index import available_memory_bytes, index_memory_bytes
-
-    need, free = index_memory_bytes(reference), available_memory_bytes()
-    verdict = "fits" if need < free else "DOES NOT FIT"
-    return f"alignment: minimap2's index needs about {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free: {verdict}"

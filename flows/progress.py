@@ -31,6 +31,7 @@ class RunProgress:
             console=console,
             disable=not (visible and console.is_terminal),
         )
+        self._visible = visible
         self._lines = visible and not console.is_terminal
         self._lock = threading.Lock()
         self._bar_of: dict[str, TaskID] = {}
@@ -51,6 +52,11 @@ class RunProgress:
         self._bars.stop()
         for stage, seconds in self.seconds.items() if self._lines else ():
             self._console.print(f"{stage}: {self._num_done[stage]} done in {seconds:.1f} s")
+
+    def say(self, line: str) -> None:
+        """Shows a line of text."""
+        if self._visible:
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def expect(self, stage: str, count: int) -> None:
         """Adds `count` units to a stage, which begins with the first."""

@@ -29,7 +29,7 @@ from tasks.coverage.exons import prepare_exons
 from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
-from tasks.genome.reference import Reference, prepare_reference
+from tasks.genome.reference import Reference, load_reference, prepare_reference
 from tasks.identity.cohort import compare_cohort
 from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
@@ -205,6 +205,10 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     finished = {sample_id for sample_id in plan.samples if begin_sample(folder, plan, sample_id)}
     open_samples = [sample_id for sample_id in plan.samples if sample_id not in finished]
 
+    if any(plan.samples[i]["kind"] == "fastq" for i in open_samples):
+        from tasks.reads.index import memory_line
+
+        progress.say(memory_line(load_reference(folder.reference)))
     threads = max(client.nthreads().values())
     progress.expect(CHECK, len(open_samples))
     prepared = _each_sample(

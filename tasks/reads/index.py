@@ -56,6 +56,13 @@ def available_memory_bytes() -> int:
     return available if limit == "max" else min(available, max(int(limit) - used, 0))
 
 
+def memory_line(reference: Reference) -> str:
+    """Says before any alignment what memory it needs, what is free, and whether that is enough."""
+    need, free = index_memory_bytes(reference), available_memory_bytes()
+    verdict = "fits" if need < free else "DOES NOT FIT"
+    return f"alignment: minimap2's index needs about {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free: {verdict}"
+
+
 @contextmanager
 def open_index(reference: Reference, preset: Preset, threads: int) -> Iterator[Any]:
     """Yields a `mappy.Aligner`; the index is built into the reference's folder by the first who needs it.

@@ -28,3 +28,10 @@ def test_quiet_means_quiet() -> None:
         progress.expect("score", 1)
         progress.advance("score")
     assert text.getvalue() == ""
+
+
+def test_lines_are_said_whole_or_not_at_all() -> None:
+    text, line = io.StringIO(), "a line " * 30
+    for visible in (True, False):
+        RunProgress(Console(file=text), visible=visible).say(line)
+    assert text.getvalue() == f"{line}\n"
