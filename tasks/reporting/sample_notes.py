@@ -12,6 +12,7 @@ _MAX_NAMES = 5
 _REPAIRS = {
     "fileformat": "repaired: the line ##fileformat was missing and was added",
     "contig": "repaired: ##contig lines were missing and were added",
+    "byte_order_mark": "repaired: the byte order mark before the header was removed",
     "carriage_returns": "repaired: Windows line ends became newlines",
     "blank_lines": "repaired: blank lines were removed",
     "final_newline": "repaired: the last line had no newline and got one",
@@ -50,7 +51,7 @@ def _notes(summaries: Summaries) -> Iterator[Note]:
     # The second reading of the variants knows more than the first; a sample that failed between them has one.
     variants = summaries.get("output", summaries.get("alleles", {}))
     for repair, count in variants.get("repairs", {}).items():
-        yield Note(_REPAIRS.get(repair, f"repaired: {repair}"), f"{count:,}")
+        yield Note(_REPAIRS[repair], f"{count:,}")
     index_reason = variants.get("index_reason")
     if index_reason == "UNSORTED":
         yield Note("the records are not in the order of their places: the annotated VCF has no index")

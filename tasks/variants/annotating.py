@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,16 +25,12 @@ from tasks.variants.allele_kernels import SKIP_REASONS
 from tasks.variants.binary import as_text
 from tasks.variants.header import OWN_SOURCE, REASON_ID, REASON_LINE, output_header
 from tasks.variants.index import write_index
-from tasks.variants.lines import FAULT_TEXTS, FORMAT, LINE_FAULTS
+from tasks.variants.lines import FORMAT
 from tasks.variants.records import RecordBlock, RecordReader
+from tasks.variants.rejected import RejectedLines
 from tasks.variants.scanning import ScanCounts, check_sample
 from tasks.variants.score_table import MISSING, ScoreTable
 from tasks.variants.splice import Splicer
-
-_REJECTED_HEAD = (
-    b"## Lines that are not VCF records, byte for byte as in the input. "
-    b"Before each stands a line '## line NUMBER: REASON: what was found'.\n"
-)
 
 
 def annotate_variants(
@@ -86,7 +82,7 @@ def annotate_variants(
         check_free(str(path), reader.header, [output for table in annotations for output in table.source.outputs])
         join = _Join(reader, scores, fields, annotations, vcf_sample)
         with whole_file(output) as aside:
-            with _body_beside(aside) as body, _Rejected(rejected) as rejects:
+            with _body_beside(aside) as body, RejectedLines(rejected) as rejects:
                 with BgzfWriter(body) as writer:
                     for block in reader.blocks():
                         counts.add(block)
@@ -205,27 +201,6 @@ class _Join:
         return output_header(
             self._reader.header, [*own, REASON_LINE, *header_lines], self._replaced, contigs, b"\t".join(columns)
         )
-
-
-class _Rejected(ExitStack):
-    """The file of rejected lines; there is none if no line is rejected."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        path.unlink(missing_ok=True)
-        self._path = path
-        self._handle: IO[bytes] | None = None
-
-    def add(self, block: RecordBlock) -> None:
-        """Writes the block's lines that are not records."""
-        for row in block.lines.bad_lines.tolist():
-            if self._handle is None:
-                aside = self.enter_context(whole_file(self._path))
-                self._handle = self.enter_context(open(aside, "wb"))  # noqa: SIM115 - it is a context manager
-                self._handle.write(_REJECTED_HEAD)
-            reason = LINE_FAULTS[block.lines.fault[row]]
-            self._handle.write(f"## line {block.lines.first_line + row}: {reason}: {FAULT_TEXTS[reason]}\n".encode())
-            self._handle.write(block.lines.line(row))
 
 
 @contextmanager

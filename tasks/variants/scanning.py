@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tasks.variants.alleles import allele_table
 from tasks.variants.binary import as_text
 from tasks.variants.lines import FAULT_TEXTS, LINE_FAULTS
 from tasks.variants.records import RecordBlock, RecordReader
+from tasks.variants.rejected import RejectedLines
 
 MAX_REJECTED_SHARE = 0.01
 """A file with more lines than this that are not records is refused."""
@@ -156,6 +158,7 @@ def scan_variants(
     vcf_sample: str | None = None,
     what: str = "",
     observer: Observer | None = None,
+    rejected: Path | None = None,
 ) -> dict[str, Any]:
     """Checks every record of a VCF or BCF and writes its distinct normalised alleles as runs.
 
@@ -167,10 +170,11 @@ def scan_variants(
         vcf_sample: The column to keep in the output, checked here.
         what: The sample, for messages.
         observer: Sees the header, then every block.
+        rejected: Receives the lines that are not records, if there are any: also of a file with too many of them.
 
     Returns:
         The counts of `ScanCounts`, and ``runs`` (file names), ``contigs`` (records on each), ``samples``, ``build`` (of
-        the header) and ``repairs`` by kind.
+        the header), ``repairs`` by kind, and ``warnings``.
 
     Raises:
         VariantFileError: The file is empty, damaged, truncated, not a VCF, or has too many bad lines.
@@ -183,11 +187,14 @@ def scan_variants(
         check_sample(path, reader.header.samples, vcf_sample)
         counts, runs = ScanCounts(), RunWriter(folder)
         observe = observer(reader) if observer else None
-        for block in reader.blocks():
-            counts.add(block)
-            if observe:
-                observe(block)
-            runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
+        with RejectedLines(rejected) if rejected else nullcontext() as rejects:
+            for block in reader.blocks():
+                counts.add(block)
+                if observe:
+                    observe(block)
+                if rejects:
+                    rejects.add(block)
+                runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
         counts.check(what, path)
         contigs = counts.contigs(reader.contig_names)
         build = _check_contigs(what, reader, contigs, reference)
@@ -199,6 +206,7 @@ def scan_variants(
         "samples": list(reader.header.samples),
         "build": build,
         "repairs": dict(sorted(reader.repairs.items())),
+        "warnings": regions.warnings if regions else [],
     }
 
 

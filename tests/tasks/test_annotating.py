@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tasks.errors import BalanceError, InputError, VariantFileError
 from tasks.genome.reference import Reference, prepare_reference
 from tasks.genome.regions import merge_regions
+from tasks.reporting.sample_notes import read_notes
 from tasks.variants import text as vcf_text
 from tasks.variants.alleles import make_key
 from tasks.variants.annotating import annotate_variants
@@ -265,17 +266,22 @@ def test_lines_that_are_no_records_go_unchanged_to_their_file(genome: Genome, tm
 def test_repairs_are_made_and_told(genome: Genome, tmp_path: Path) -> None:
     ref, alt = pair(genome, 50, "2:x")
     text = make_text([f"2:x 50 . {ref} {alt} . . .", "", "far 5 . A C . . ."], header=["##source=x"])
-    summary = annotate(write(tmp_path, text.replace("\n", "\r\n")[:-2]), genome[0], tmp_path)
+    summary = annotate(write(tmp_path, "\ufeff" + text.replace("\n", "\r\n")[:-2]), genome[0], tmp_path)
     header, lines = output_lines(tmp_path)
     assert header[:4] == ["##fileformat=VCFv4.2", "##source=x", "##contig=<ID=2:x,length=2000>", "##contig=<ID=far>"]
     assert not any("\r" in line for line in header + lines)
     assert summary["repairs"] == {
         "blank_lines": 1,
+        "byte_order_mark": 1,
         "carriage_returns": 4,
         "contig": 2,
         "fileformat": 1,
         "final_newline": 1,
     }
+    notes = [note.text for note in read_notes({"output": summary})]
+    assert len(notes) == 6
+    assert "repaired: the byte order mark before the header was removed" in notes
+    assert "repaired: blank lines were removed" in notes
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import pytest
 
 from tasks.errors import InputError, ReferenceError, VariantFileError
 from tasks.genome.reference import Reference, prepare_reference
-from tasks.genome.regions import merge_regions
+from tasks.genome.regions import merge_regions, read_bed
+from tasks.reporting.sample_notes import read_notes
 from tasks.variants import text as vcf_text
 from tasks.variants.allele_runs import distinct_alleles
 from tasks.variants.scanning import scan_variants
@@ -72,6 +73,7 @@ def test_counts_what_it_reads(genome: Genome, tmp_path: Path) -> None:
         "samples": [],
         "build": None,
         "repairs": {},
+        "warnings": [],
     }
     alleles = distinct_alleles([tmp_path / "work" / "alleles-0000.parquet"], 0, 1 << 63)
     assert alleles["start"].to_pylist() == [99, 6]
@@ -177,8 +179,14 @@ def test_more_than_one_percent_of_bad_lines_fails(genome: Genome, tmp_path: Path
     bad = ["chr1 x . A C . . ."]
     assert scan(make_text(records + bad), genome, tmp_path)["rejected"] == 1
     with pytest.raises(VariantFileError, match=r"2 of 199 lines .* line 202: POS is not") as caught:
-        scan(make_text(records + bad * 2), genome, tmp_path)
+        scan(make_text(records + bad * 2), genome, tmp_path, rejected=tmp_path / "S.rejected.vcf")
     assert caught.value.reason == "TOO_MANY_REJECTED"
+    head, *lines = (tmp_path / "S.rejected.vcf").read_text().splitlines()
+    assert "byte for byte" in head
+    assert lines[::2] == [f"## line {line}: BAD_POS: POS is not a whole number" for line in (202, 203)]
+    assert lines[1::2] == [bad[0].replace(" ", "\t")] * 2
+    scan(make_text(records), genome, tmp_path, rejected=tmp_path / "S.rejected.vcf")
+    assert not (tmp_path / "S.rejected.vcf").exists()
 
 
 def test_blank_lines_are_mended_and_are_no_records(genome: Genome, tmp_path: Path) -> None:
@@ -227,6 +235,15 @@ def test_a_sample_column_that_is_not_there_is_refused(genome: Genome, tmp_path: 
     with pytest.raises(VariantFileError, match="no sample 'C'; it has A, B") as caught:
         scan(text, genome, tmp_path, vcf_sample="C")
     assert caught.value.reason == "NO_SUCH_SAMPLE"
+
+
+def test_what_was_dropped_of_the_regions_is_told(genome: Genome, tmp_path: Path) -> None:
+    (tmp_path / "regions.bed").write_text("chr1\t5\t20\nchr7\t1\t2\n")
+    regions = read_bed(tmp_path / "regions.bed", genome[0])
+    summary = scan(make_text([snv(genome, "chr1", 9)]), genome, tmp_path, regions=regions)
+    (note,) = read_notes({"alleles": summary})
+    assert note.text == "intervals of the regions whose contig the reference does not have were left out"
+    assert note.detail == "1 on chr7"
 
 
 @pytest.mark.parametrize("cut", [1, 20, 100])
