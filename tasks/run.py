@@ -79,18 +79,31 @@ class Run:
         exons = self.folder.exons if self.plan.recipe["genes"] else None
         return _read_targets(path, path.stat().st_mtime_ns, self.folder.reference, exons)
 
-    def header_lines(self, sample_id: str) -> Sequence[str]:
-        """The ``##`` lines that tell where an output comes from."""
-        recipe, models = self.plan.recipe, self.plan.sample_models(sample_id)
-        versions = (f"{name}:{model['version']}:{model['digest'][:16]}" for name, model in models.items())
-        facts = {
-            "Version": recipe["version"],
+    def facts(self, sample_id: str) -> dict[str, str]:
+        """What made a sample's outputs, as they state it."""
+        return {
+            "Version": self.plan.recipe["version"],
             "Plan": self.plan.sample_digest(sample_id),
+            **self._common_facts(self.plan.sample_models(sample_id)),
+        }
+
+    def cohort_facts(self) -> dict[str, str]:
+        """What made the cohort's scores; they depend on no sample, so neither does this."""
+        return {"Version": self.plan.recipe["version"], **self._common_facts(self.plan.recipe["models"])}
+
+    def _common_facts(self, models: dict[str, dict[str, Any]]) -> dict[str, str]:
+        recipe = self.plan.recipe
+        return {
             "Pipeline": recipe["pipeline"]["name"],
-            "Models": f'"{",".join(versions)}"',
+            "Models": ",".join(f"{name}:{each['version']}:{each['digest'][:16]}" for name, each in models.items()),
             "Build": recipe["reference"]["build"] or "unknown",
             "Reference": recipe["reference"]["digest"],
         }
+
+    def header_lines(self, sample_id: str) -> Sequence[str]:
+        """The ``##`` lines that tell where an output comes from."""
+        facts = self.facts(sample_id)
+        facts["Models"] = f'"{facts["Models"]}"'
         return (f"##cohortflow=<{','.join(f'{key}={value}' for key, value in facts.items())}>",)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -193,6 +194,8 @@ def drop_damaged_scores(folder: RunFolder) -> bool:
 def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
     """Joins the shards into ``cohort/alleles.parquet``; its bytes do not depend on how the genome was cut.
 
+    The schema's metadata (``cohortflow``, JSON) has what made the scores: pipeline, models, build.
+
     Raises:
         FileNotFoundError: Shards are missing; all of them are named.
     """
@@ -203,9 +206,10 @@ def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
         raise FileNotFoundError(f"scoring shards are missing: {', '.join(missing)}")
     joined = [output for source in run.annotations for output in source.outputs]
     schema = score_schema([*run.pipeline.fields, *joined])
+    stated = schema.with_metadata({"cohortflow": json.dumps(run.cohort_facts())})
     num_alleles = 0
     with whole_file(run.folder.alleles) as aside:
-        with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(aside, stated, compression="zstd") as writer:
             for group in _regrouped(_with_annotations(run, shards), schema):
                 writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
                 num_alleles += group.num_rows

@@ -149,6 +149,7 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
                     "sample_id": sample_id,
                     "threads": threads,
                     "is_amplicon": sample["is_amplicon"],
+                    "facts": run.facts(sample_id),
                 },
                 what=f"sample {sample_id}",
             )
@@ -323,6 +324,8 @@ def collect_alleles(root: str, sample_id: str) -> Summary:
             vcf_sample=vcf_sample,
             what=f"sample {sample_id}",
             observer=genotypes.observe,
+            # Also where the sample fails by them: so a user finds the lines.
+            rejected=run.folder.sample(sample_id) / f"{sample_id}.rejected.vcf",
         )
         summary["genotypes"] = genotypes.write(run.folder.genotypes(sample_id))
         summary["sex"] = _sex(run, sample_id, genotypes.x_counts)
@@ -377,7 +380,7 @@ def deliver(root: str, sample_id: str) -> Summary:
         vcf, table = (run.folder.sample(sample_id) / f"{sample_id}{ending}" for ending in (".vcf.gz", ".parquet"))
         joined = [output.name for source in run.annotations for output in source.outputs]
         own_ids = [*(field.name for field in run.pipeline.fields), *joined, REASON_ID]
-        summary |= write_variant_table(vcf, table, own_ids)
+        summary |= write_variant_table(vcf, table, own_ids, run.facts(sample_id))
         summary["variants"] = variant_statistics(table, run.pipeline.fields)
         if run.sample(sample_id)["kind"] != "vcf":
             _deliver_coverage(run, sample_id)

@@ -41,6 +41,7 @@ def align_reads(
     work_folder: str,
     sample_id: str,
     threads: int,
+    facts: dict[str, str],
     is_amplicon: bool = False,
 ) -> dict[str, Any]:
     """Checks, counts and maps a sample's reads; writes the BAM and its index, whole.
@@ -55,6 +56,7 @@ def align_reads(
         work_folder: For temporary files.
         sample_id: The read groups' sample (SM).
         threads: Threads to map with.
+        facts: What made the BAM, for its header: plan, build and so on.
         is_amplicon: Whether all molecules of a place begin and end alike, so that none is a duplicate.
 
     Returns:
@@ -74,7 +76,8 @@ def align_reads(
         aligner = stack.enter_context(open_index(reference, preset, threads))
         aside = stack.enter_context(whole_file(output))
         mark_duplicates = preset == "sr" and not is_amplicon
-        _write_bam(lanes, aligner, reference, sample_id, threads, aside, work, mark_duplicates=mark_duplicates)
+        header = _header(reference, _groups(lanes, sample_id), sample_id, facts)
+        _write_bam(lanes, aligner, header, sample_id, threads, aside, work, mark_duplicates=mark_duplicates)
     suffix = ".csi" if max(contig.length_bp for contig in reference.contigs) > _MAX_BAI_BP else ".bai"
     with whole_file(output.with_name(output.name + suffix)) as aside:
         pysam.index("-c" if suffix == ".csi" else "-b", "-o", str(aside), str(output))
@@ -84,7 +87,7 @@ def align_reads(
 def _write_bam(
     lanes: list[dict[str, Any]],
     aligner: Any,
-    reference: Reference,
+    header: bytes,
     sample_id: str,
     threads: int,
     output: Path,
@@ -93,7 +96,6 @@ def _write_bam(
     mark_duplicates: bool,
 ) -> None:
     """Maps every lane through samtools fixmate and sort, then marks duplicates."""
-    groups = [sample_id] if len(lanes) == 1 else [f"{sample_id}.{lane['name']}" for lane in lanes]
     scratch = work / "aligning"
     shutil.rmtree(scratch, ignore_errors=True)  # samtools does not write over what a killed run has left
     make_folder(scratch)
@@ -103,8 +105,8 @@ def _write_bam(
     fixmate = ["fixmate", "--no-PG", "-m", "-u", "-", "-"]
     sort = ["sort", "--no-PG", "-l", level, "-m", _SORT_MEMORY, "-T", f"{scratch}/sort", "-o", str(sort_to), "-"]
     with samtools_pipeline(fixmate, sort, folder=scratch) as sam:
-        sam.write(_header(reference, groups, sample_id))
-        for group, lane in zip(groups, lanes, strict=True):
+        sam.write(header)
+        for group, lane in zip(_groups(lanes, sample_id), lanes, strict=True):
             _map_lane(Lane.from_json(lane), ReadMapper(aligner, group), threads, sam)
     if mark_duplicates:
         try:
@@ -116,12 +118,19 @@ def _write_bam(
     shutil.rmtree(scratch)
 
 
-def _header(reference: Reference, groups: list[str], sample_id: str) -> bytes:
+def _groups(lanes: list[dict[str, Any]], sample_id: str) -> list[str]:
+    """For each lane the id of its read group."""
+    return [sample_id] if len(lanes) == 1 else [f"{sample_id}.{lane['name']}" for lane in lanes]
+
+
+def _header(reference: Reference, groups: list[str], sample_id: str, facts: dict[str, str]) -> bytes:
     """The SAM header; no paths, times or command lines."""
+    build = f"\tAS:{reference.build}" if reference.build else ""
     lines = ["@HD\tVN:1.6\tSO:unsorted\tGO:query"]
-    lines += [f"@SQ\tSN:{contig.name}\tLN:{contig.length_bp}\tM5:{contig.md5}" for contig in reference.contigs]
+    lines += [f"@SQ\tSN:{contig.name}\tLN:{contig.length_bp}\tM5:{contig.md5}{build}" for contig in reference.contigs]
     lines += [f"@RG\tID:{group}\tSM:{sample_id}" for group in groups]
     lines.append(f"@PG\tID:minimap2\tPN:minimap2\tVN:{mappy.__version__}")
+    lines.append(f"@CO\tcohortflow {' '.join(f'{key}={value}' for key, value in facts.items())}")
     return "".join(f"{line}\n" for line in lines).encode()
 
 

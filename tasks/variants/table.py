@@ -8,14 +8,14 @@
                                                the order of the allele's entries (`tasks.variants.consequences`)
     FORMAT_key                                 text; with several samples a list in the samples' order
 
-A declared type holds unless a value in the file is not of it: then the whole column is text, as written. Names of the
-samples stand in the schema's metadata (``samples``, JSON).
+A declared type holds unless a value in the file is not of it: then the whole column is text, as written. The schema's
+metadata has, as JSON, the names of the samples (``samples``) and what made the table (``cohortflow``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class _ColumnsChanged(Exception):
     """A column turned out to be another than the header told."""
 
 
-def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> dict[str, Any]:
+def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str], facts: Mapping[str, str]) -> dict[str, Any]:
     """Writes the table.
 
     The VCF is read once; twice where its records hold keys or values that its header does not declare so.
@@ -45,6 +45,7 @@ def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> dic
         vcf: An annotated VCF, without bad lines.
         table: The Parquet file.
         own_ids: INFO IDs that keep their names as columns.
+        facts: What made the table: plan, build and so on.
 
     Returns:
         ``table_rows``: the alleles, and one for each record without ALT; ``consequences``: for each key with entries of
@@ -52,20 +53,21 @@ def write_variant_table(vcf: Path, table: Path, own_ids: Collection[str]) -> dic
     """
     columns = TableColumns(parse_header(VariantText(vcf).header), own_ids)
     try:
-        num_rows = _write(vcf, table, columns)
+        num_rows = _write(vcf, table, columns, facts)
     except _ColumnsChanged:
         # The first reading went on to the end: all is known now.
-        num_rows = _write(vcf, table, columns)
+        num_rows = _write(vcf, table, columns, facts)
     told = {key.decode(): reader.summary for key, reader in columns.consequences.items()}
     return {"table_rows": num_rows, **({"consequences": told} if told else {})}
 
 
-def _write(vcf: Path, table: Path, columns: TableColumns) -> int:
+def _write(vcf: Path, table: Path, columns: TableColumns, facts: Mapping[str, str]) -> int:
     for reader in columns.consequences.values():
         reader.counts[:] = 0
     text = VariantText(vcf)
     header = parse_header(text.header)
-    schema = columns.schema.with_metadata({"samples": json.dumps(header.samples)})
+    metadata = {"samples": json.dumps(header.samples), "cohortflow": json.dumps(dict(facts))}
+    schema = columns.schema.with_metadata(metadata)
     num_rows, held_bytes = 0, 0
     held: list[pa.Table] = []
     with whole_file(table) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer:

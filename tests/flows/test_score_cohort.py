@@ -46,6 +46,9 @@ def everything(cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert run.returncode == 3, run.stderr
     assert "failed: X: NOT_VCF" in run.stderr
     assert "Traceback" not in run.stderr
+    said = [line for line in run.stderr.splitlines() if line.startswith("alignment: minimap2's index needs about")]
+    assert len(said) == 1
+    assert run.stderr.index(said[0]) < run.stderr.index("align reads")
     assert "3 of 4 samples done" in run.stdout
     return output
 
@@ -111,6 +114,21 @@ def test_counts_balance(everything: Path) -> None:
     assert cohort["alleles"] == cohort["scored"] + sum(cohort["skipped"].values())
     alleles = pq.read_table(everything / "cohort" / "alleles.parquet")
     assert alleles.num_rows == cohort["distinct"]["alleles"]
+
+
+def test_every_output_says_what_made_it(everything: Path) -> None:
+    manifest = manifest_of(everything)
+    for sample_id in "VBF":
+        plan = manifest["samples"][sample_id]["plan"]
+        facts = pq.read_schema(everything / f"samples/{sample_id}/{sample_id}.parquet").metadata[b"cohortflow"]
+        assert (json.loads(facts)["Plan"], json.loads(facts)["Build"]) == (plan, "unknown")
+    with pysam.AlignmentFile(str(everything / "samples/F/F.bam")) as alignment:
+        (comment,) = alignment.header.to_dict()["CO"]
+    assert f" Plan={manifest['samples']['F']['plan']} " in comment
+    facts = json.loads(pq.read_schema(everything / "cohort/alleles.parquet").metadata[b"cohortflow"])
+    assert (facts["Build"], facts["Reference"]) == ("unknown", manifest["recipe"]["reference"]["digest"])
+    for path in everything.glob("*_mqc.json"):
+        assert manifest["plan"] in path.read_text()
 
 
 def test_no_task_is_left_running(everything: Path) -> None:

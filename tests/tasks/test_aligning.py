@@ -22,6 +22,7 @@ from tests.tasks.fastq_text import record, write
 
 LENGTHS = {"chr1": 30_000, "chr2": 20_000}
 READ_BP = 120
+FACTS = {"Plan": "ab" * 32, "Build": "GRCh38"}
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
@@ -63,7 +64,7 @@ def write_pairs(pairs: list[tuple[str, str, str]], folder: Path, name: str) -> d
 
 
 def align(lanes: list[dict[str, Any]], reference: Reference, folder: Path, threads: int = 1) -> dict[str, Any]:
-    return align_reads(lanes, str(reference.folder), str(folder / "s.bam"), str(folder / "work"), "s", threads)
+    return align_reads(lanes, str(reference.folder), str(folder / "s.bam"), str(folder / "work"), "s", threads, FACTS)
 
 
 def rows_of(folder: Path) -> list[pysam.AlignedSegment]:
@@ -181,6 +182,7 @@ def test_lanes_are_read_groups_of_one_sample(tmp_path: Path, sequences: dict[str
     assert [group["SM"] for group in header["RG"]] == ["s", "s", "s"]
     assert header["HD"]["SO"] == "coordinate"
     assert [contig["M5"] for contig in header["SQ"]] == [contig.md5 for contig in reference.contigs]
+    assert header["CO"] == [f"cohortflow Plan={'ab' * 32} Build=GRCh38"]
 
 
 def test_the_same_bytes_for_any_threads_and_folder(
@@ -288,6 +290,7 @@ def test_the_real_pair_lies_where_bwa_put_it(tmp_path: Path, shared_data: Path) 
         "work_folder": str(tmp_path / "work"),
         "sample_id": "s",
         "threads": 2,
+        "facts": FACTS,
     }
     run_isolated("tasks.reads.aligning:align_reads", payload, what="the real pair")
     places: dict[tuple[str, bool], int] = {}
@@ -297,6 +300,8 @@ def test_the_real_pair_lies_where_bwa_put_it(tmp_path: Path, shared_data: Path) 
                 places[row.query_name, row.is_read1] = row.reference_start - row.query_alignment_start
     rows = rows_of(tmp_path)
     assert len(rows) == 51_678
+    with pysam.AlignmentFile(str(tmp_path / "s.bam")) as alignment:
+        assert [contig["AS"] for contig in alignment.header.to_dict()["SQ"]] == [reference.build] == ["GRCh37"]
     same = [
         abs(places[row.query_name, row.is_read1] - (row.reference_start - row.query_alignment_start)) <= 5
         for row in rows

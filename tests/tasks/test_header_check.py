@@ -89,7 +89,9 @@ def test_the_sequences_that_the_input_needs_are_named_by_their_m5(reference: Ref
     for misfit in (("chr9", 8, "ab" * 16, 5), ("chr1", 9, "ab" * 16, 5)):
         with pytest.raises(ReferenceError) as caught:
             check(reference, ("chr8", 8, "cd" * 16, 0), misfit)
-        assert str(caught.value).splitlines()[-1] == f"    M5 of the sequences it was made with: {misfit[0]} {'ab' * 16}"
+        assert (
+            str(caught.value).splitlines()[-1] == f"    M5 of the sequences it was made with: {misfit[0]} {'ab' * 16}"
+        )
 
 
 def test_nothing_to_check(reference: Reference) -> None:

@@ -36,7 +36,7 @@ def _table(folder: Path, num_samples: int) -> Path:
     plain.write_text("\n".join(lines) + "\n")
     pysam.tabix_compress(str(plain), str(folder / "s.vcf.gz"))
     table = folder / "s.parquet"
-    write_variant_table(folder / "s.vcf.gz", table, ["CF_DEMO_EFFECT", "CF_REASON"])
+    write_variant_table(folder / "s.vcf.gz", table, ["CF_DEMO_EFFECT", "CF_REASON"], {})
     return table
 
 

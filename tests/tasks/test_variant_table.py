@@ -37,9 +37,10 @@ def table_of(folder: Path, records: list[str], samples: str = "") -> pa.Table:
     columns = COLUMNS + (f"\tFORMAT\t{samples}" if samples else "")
     lines = [*HEADER, columns, *(record.replace(" ", "\t") for record in records)]
     vcf = write_bgzip(folder / "x.vcf.gz", "".join(f"{line}\n" for line in lines).encode())
-    summary = write_variant_table(vcf, folder / "x.parquet", ["CF_X"])
+    summary = write_variant_table(vcf, folder / "x.parquet", ["CF_X"], {"Build": "GRCh38"})
     table = pq.read_table(folder / "x.parquet")
     assert summary == {"table_rows": table.num_rows}
+    assert json.loads(table.schema.metadata[b"cohortflow"]) == {"Build": "GRCh38"}
     return table
 
 
@@ -143,7 +144,7 @@ def test_many_samples_stand_in_lists(tmp_path: Path) -> None:
 def test_bytes_that_are_not_text_do_not_stop_it(tmp_path: Path) -> None:
     lines = [*HEADER, COLUMNS, "chr1\t5\t\xe9\tA\tC\t.\t.\tK=\xff"]
     vcf = write_bgzip(tmp_path / "x.vcf.gz", "\n".join([*lines, ""]).encode("latin-1"))
-    write_variant_table(vcf, tmp_path / "x.parquet", [])
+    write_variant_table(vcf, tmp_path / "x.parquet", [], {})
     table = pq.read_table(tmp_path / "x.parquet")
     table.validate(full=True)
     assert (column(table, "id"), column(table, "INFO_K")) == (["?"], ["?"])

@@ -119,7 +119,7 @@ def annotate(
             vcf_sample=vcf_sample,
         )
     outputs = folder / "out"
-    summary |= write_variant_table(outputs / "S.vcf.gz", outputs / "S.parquet", [SCORE.name, REASON_ID])
+    summary |= write_variant_table(outputs / "S.vcf.gz", outputs / "S.parquet", [SCORE.name, REASON_ID], {})
     for name in ("records_in", "records", "rejected", "alleles", "sorted", "contigs"):
         assert summary[name] == scan[name]
     assert summary["records_in"] == summary["records_out"] + summary["rejected"]
