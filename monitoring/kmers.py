@@ -117,6 +117,19 @@ class KmerProfile:
         """Shares of the total, float64 [num_canonical]; all zero where nothing was counted."""
         return self.counts / max(self.total, 1)
 
+    @property
+    def entropy_bits(self) -> float:
+        """Shannon entropy of the frequencies, in bits: the more k-mers recur, the lower; 0 of nothing."""
+        frequencies = self.frequencies()
+        found = frequencies[frequencies > 0]
+        return float(-(found * np.log2(found)).sum())
+
+    def most_common(self, number: int) -> dict[str, float]:
+        """The most frequent k-mers and their shares of the total, most frequent first, then by name."""
+        order = np.argsort(-self.counts, kind="stable")[:number]
+        names, shares = canonical_kmers(self.k), self.frequencies()
+        return {names[place]: float(shares[place]) for place in order if self.counts[place]}
+
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""
         return {"k": self.k, "counts": self.counts.tolist()}

@@ -15,6 +15,7 @@ from tasks.reads.records import NUM_POSITIONS, NUM_QUALITIES, RecordChunk
 LONG_READ_BP = 600
 """Reads are called long when their median length is above; no short-read instrument reads further (2 x 300, merged)."""
 
+_NUM_COMMON_KMERS = 10
 _SHARE_DECIMALS = 6
 _Q30 = 30
 _MAX_LENGTH_BINS = 64
@@ -109,6 +110,7 @@ class ReadsStatistics:
         num_bases = max(self.num_bases, 1)
         num_known = max(int(self.token_counts[:4].sum()), 1)
         num_places = int(np.count_nonzero(self.position_counts))
+        kmers = KmerProfile.from_stranded(self.k, self.kmer_counts)
         by_position = self.position_sums[:num_places] / np.maximum(self.position_counts[:num_places], 1)
         lengths_bp = sorted(self.length_counts)
         return {
@@ -133,7 +135,11 @@ class ReadsStatistics:
             "n_share": _share(int(self.token_counts[4]), num_bases),
             "gc_share": _share(int(self.token_counts[1] + self.token_counts[2]), num_known),
             "long_reads": self.is_long,
-            "kmers": KmerProfile.from_stranded(self.k, self.kmer_counts).to_json(),
+            "kmer_entropy_bits": round(kmers.entropy_bits, 3),
+            "common_kmers": {
+                kmer: round(share, _SHARE_DECIMALS) for kmer, share in kmers.most_common(_NUM_COMMON_KMERS).items()
+            },
+            "kmers": kmers.to_json(),
         }
 
 

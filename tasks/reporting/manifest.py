@@ -46,11 +46,11 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         seconds: For each stage how long it took.
 
     Returns:
-        JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``,
-        ``plan`` (the digest that its VCF's header states), files, counts, metrics, sex), ``identity`` (how alike
-        samples are: counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``),
-        ``annotations`` (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named
-        without folders.
+        JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
+        (null if done), ``plan`` (the digest that its VCF's header states), files, ``sheet`` (the sheet's other columns),
+        counts, metrics, sex, ``common_kmers`` (of FASTQ, with their shares)), ``identity`` (how alike samples are:
+        counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``annotations``
+        (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
@@ -94,13 +94,16 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Js
         "kind": plan.samples[sample_id]["kind"],
         "plan": plan.sample_digest(sample_id),
         "inputs": [Path(path).name for path in inputs],
+        "sheet": {key: value for key, value in settings["samples"][sample_id]["columns"].items() if key != "sample"},
         "outputs": _outputs(folder, sample_id),
         "metrics": read_metrics(summaries),
         "sex": summaries.get("alleles", {}).get("sex"),
         "notes": [{"text": plain(note.text), "detail": plain(note.detail)} for note in read_notes(summaries)],
     }
+    if "reads" in summaries.get("intake", {}):
+        entry["common_kmers"] = summaries["intake"]["reads"]["common_kmers"]
     if "output" in summaries:
-        return {"status": "done", **entry, "counts": _checked_counts(sample_id, summaries["output"])}
+        return {"status": "done", "reason": None, **entry, "counts": _checked_counts(sample_id, summaries["output"])}
     mark = folder.summary(sample_id, "failed")
     if not mark.exists():
         raise BalanceError(f"sample {sample_id}: neither finished nor failed; this is a defect of the program")

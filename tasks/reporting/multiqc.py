@@ -34,13 +34,14 @@ def write_multiqc(folder: RunFolder, manifest: Json) -> None:
         folder: The run's folder.
         manifest: What `tasks.reporting.manifest.make_manifest` gathered.
     """
-    write_json(folder.multiqc, _samples(manifest["samples"]))
-    _write_or_remove(folder.multiqc_coverage, _coverage(folder, manifest["samples"]))
-    _write_or_remove(folder.multiqc_reasons, _reasons(manifest["samples"]))
-    _write_or_remove(folder.multiqc_identity, _identity(manifest))
+    made_by = f"Reference build: {manifest['recipe']['reference']['build'] or 'unknown'}. Plan: {manifest['plan']}."
+    write_json(folder.multiqc, _samples(manifest["samples"], made_by))
+    _write_or_remove(folder.multiqc_coverage, _coverage(folder, manifest["samples"], made_by))
+    _write_or_remove(folder.multiqc_reasons, _reasons(manifest["samples"], made_by))
+    _write_or_remove(folder.multiqc_identity, _identity(manifest, made_by))
 
 
-def _samples(samples: Json) -> Json:
+def _samples(samples: Json, made_by: str) -> Json:
     """One row for each sample."""
     present = {name for sample in samples.values() for name in sample["metrics"]}
     metrics = [metric for metric in METRICS if metric.name in present]
@@ -50,12 +51,12 @@ def _samples(samples: Json) -> Json:
         **_PARENT,
         "id": "cohortflow_samples",
         "section_name": "Samples",
-        "description": "What became of each sample's records, alleles and reads.",
+        "description": f"What became of each sample's records, alleles and reads. {made_by}",
         "plot_type": "table",
         "pconfig": {"id": "cohortflow_samples_table", "title": "cohortflow: samples", "col1_header": "Sample"},
         "headers": {"status": status, **headers},
         "data": {
-            sample_id: {"status": sample.get("reason", sample["status"]), **sample["metrics"]}
+            sample_id: {"status": sample["reason"] or sample["status"], **sample["metrics"]}
             for sample_id, sample in samples.items()
         },
     }
@@ -75,7 +76,7 @@ def _header(metric: Metric, place: int) -> Json:
     return header
 
 
-def _reasons(samples: Json) -> Json | None:
+def _reasons(samples: Json, made_by: str) -> Json | None:
     """Skipped alleles of each sample by reason; None where there are none."""
     data = {sample_id: sample["counts"]["skipped"] for sample_id, sample in samples.items() if "counts" in sample}
     if not any(data.values()):
@@ -84,14 +85,14 @@ def _reasons(samples: Json) -> Json | None:
         **_PARENT,
         "id": "cohortflow_reasons",
         "section_name": "Alleles without a score",
-        "description": "ALT alleles that were not scored, by reason.",
+        "description": f"ALT alleles that were not scored, by reason. {made_by}",
         "plot_type": "bargraph",
         "pconfig": {"id": "cohortflow_reasons_plot", "title": "cohortflow: alleles without a score", "ylab": "alleles"},
         "data": data,
     }
 
 
-def _identity(manifest: Json) -> Json | None:
+def _identity(manifest: Json, made_by: str) -> Json | None:
     """Sex of each sample and its warnings; None where no sample was looked at."""
     words: dict[str, list[str]] = {}
     for warning in manifest["warnings"]:
@@ -123,7 +124,7 @@ def _identity(manifest: Json) -> Json | None:
         **_PARENT,
         "id": "cohortflow_identity",
         "section_name": "Identity",
-        "description": "Whether samples are of whom the sheet says.",
+        "description": f"Whether samples are of whom the sheet says. {made_by}",
         "plot_type": "table",
         "pconfig": {"id": "cohortflow_identity_table", "title": "cohortflow: identity", "col1_header": "Sample"},
         "headers": {
@@ -134,7 +135,7 @@ def _identity(manifest: Json) -> Json | None:
     }
 
 
-def _coverage(folder: RunFolder, samples: Json) -> Json | None:
+def _coverage(folder: RunFolder, samples: Json, made_by: str) -> Json | None:
     """The share of bases at each depth and above, a line a sample; None where no sample has reads."""
     curves = {sample_id: stage_summaries(folder, sample_id).get("coverage", {}).get("curve") for sample_id in samples}
     data = {
@@ -148,7 +149,8 @@ def _coverage(folder: RunFolder, samples: Json) -> Json | None:
         **_PARENT,
         "id": "cohortflow_coverage",
         "section_name": "Coverage",
-        "description": "Share of the targets' bases, or of the genome's known bases, at each usable depth and above.",
+        "description": "Share of the targets' bases, or of the genome's known bases, at each usable depth and above. "
+        f"{made_by}",
         "plot_type": "linegraph",
         "pconfig": {
             "id": "cohortflow_coverage_plot",

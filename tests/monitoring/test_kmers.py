@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -65,3 +66,14 @@ def test_json_round_trip_and_refusals() -> None:
         KmerProfile(6, np.zeros(10, dtype=np.int64))
     with pytest.raises(ValueError, match="do not add up"):
         profile + KmerProfile.of_tokens(tokens_of("ACGTAA"), 6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text("ACGTN", min_size=8, max_size=200))
+def test_entropy_and_the_most_common_are_those_of_a_plain_count(sequence: str) -> None:
+    profile, counted = KmerProfile.of_tokens(tokens_of(sequence), 4), plain_counts(sequence, 4)
+    shares = {kmer: number / counted.total() for kmer, number in counted.items()}
+    assert profile.entropy_bits == pytest.approx(-sum(share * math.log2(share) for share in shares.values()))
+    expected = sorted(shares, key=lambda kmer: (-counted[kmer], kmer))[:3]
+    assert profile.most_common(3) == pytest.approx({kmer: shares[kmer] for kmer in expected})
+    assert list(profile.most_common(3)) == expected

@@ -64,7 +64,13 @@ def make_cohort(
     settings = {
         "regions": None,
         "samples": {
-            sample_id: {"kind": kind, "paths": [f"/lab/incoming/{sample_id}.{kind}"], "lanes": [], "regions": None}
+            sample_id: {
+                "kind": kind,
+                "paths": [f"/lab/incoming/{sample_id}.{kind}"],
+                "lanes": [],
+                "regions": None,
+                "columns": {"sample": sample_id, "patient": f"P-{sample_id}", "phenotype": "2"},
+            }
             for sample_id, kind in kinds.items()
         },
     }
@@ -150,6 +156,7 @@ def _intake(rng: np.random.Generator, sample_id: str, kind: str) -> dict[str, An
             "base_quality_mean": round(float(rng.normal(34, 1)), 3),
             "insert_size_median": int(rng.normal(318, 12)),
             "long_reads": False,
+            "read_length_median": 101,
             "index_made": kind == "cram",
             "skipped": {"UNKNOWN_CONTIG": {"chrM": 212, "chr3": 9}} if kind == "bam" else {},
             "warnings": [f"{sample_id}.cram: the read groups name the sample NA12878, the sheet {sample_id}"]
@@ -180,6 +187,9 @@ def _reads(rng: np.random.Generator, name: str, mate: int) -> dict[str, Any]:
             "mean_by_position": quality.round(2).tolist(),
         },
         "gc_share": round(float(rng.normal(0.41, 0.006)), 6),
+        "n_share": 0.0004,
+        "kmer_entropy_bits": 10.71,
+        "common_kmers": {"AAAAAA": 0.0041, "AAAAAT": 0.0027},
         "long_reads": False,
     }
 

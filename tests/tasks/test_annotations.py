@@ -96,7 +96,9 @@ def join(
             vcf, reference, scores, [SCORE], folder / "out", "S", header_lines=[], annotations=[annotations]
         )
     table = folder / "out" / "S.parquet"
-    write_variant_table(folder / "out" / "S.vcf.gz", table, [SCORE.name, REASON_ID, *(o.name for o in source.outputs)])
+    write_variant_table(
+        folder / "out" / "S.vcf.gz", table, [SCORE.name, REASON_ID, *(o.name for o in source.outputs)], {}
+    )
     header, lines = output_lines(folder)
     infos = [dict(entry.partition("=")[::2] for entry in line.split("\t")[7].split(";")) for line in lines]
     return Joined(counts, columns, header, infos, pq.read_table(table), summary)

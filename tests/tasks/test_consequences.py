@@ -31,7 +31,7 @@ SNPEFF = (
 def read(folder: Path, records: list[str], *header: str) -> tuple[pa.Table, dict[str, Any]]:
     lines = ["##fileformat=VCFv4.2", *header, COLUMNS, *(record.replace(" ", "\t") for record in records)]
     vcf = write_bgzip(folder / "x.vcf.gz", "".join(f"{line}\n" for line in lines).encode())
-    summary = write_variant_table(vcf, folder / "x.parquet", [])
+    summary = write_variant_table(vcf, folder / "x.parquet", [], {})
     return pq.read_table(folder / "x.parquet"), summary
 
 

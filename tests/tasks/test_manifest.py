@@ -36,10 +36,23 @@ def test_every_sample_is_done_or_has_its_reason(folder: RunFolder) -> None:
     samples = _manifest(folder)["samples"]
     assert list(samples) == [f"S000{n}" for n in range(1, 7)]
     assert {i: s["status"] for i, s in samples.items() if s["status"] != "done"} == {"S0003": "failed"}
-    assert samples["S0003"]["reason"] == "TRUNCATED"
+    assert {i: s["reason"] for i, s in samples.items()} == dict.fromkeys(samples) | {"S0003": "TRUNCATED"}
     assert samples["S0003"]["message"] == "S0003.fastq: cut off; copy it again"
     assert samples["S0003"]["metrics"]["reads"] == 51_678  # what was found before it failed is told
     assert samples["S0001"]["outputs"] == [f"samples/S0001/S0001.{end}" for end in ("parquet", "vcf.gz", "vcf.gz.tbi")]
+
+
+def test_what_the_sheet_says_of_a_sample_is_kept(folder: RunFolder) -> None:
+    assert _manifest(folder)["samples"]["S0001"]["sheet"] == {"patient": "P-S0001", "phenotype": "2"}
+
+
+def test_the_quality_of_reads_is_told(folder: RunFolder) -> None:
+    samples = _manifest(folder)["samples"]
+    (fastq,) = [sample for sample in samples.values() if sample["kind"] == "fastq"]
+    told = {name: fastq["metrics"][name] for name in ("n", "read_length", "kmer_entropy")}
+    assert told == {"n": 0.0004, "read_length": 101, "kmer_entropy": 10.71}
+    assert fastq["common_kmers"] == {"AAAAAA": 0.0041, "AAAAAT": 0.0027}
+    assert "common_kmers" not in samples["S0001"]
 
 
 def test_a_sample_has_the_digest_that_its_vcf_states(folder: RunFolder) -> None:

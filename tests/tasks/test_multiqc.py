@@ -21,6 +21,8 @@ def test_every_sample_is_a_row_and_every_value_has_its_column(tmp_path: Path) ->
     reasons = read_json(folder.multiqc_reasons)
     assert reasons["data"]["S0001"] == manifest["samples"]["S0001"]["counts"]["skipped"]
     assert "S0002" not in reasons["data"]
+    for content in (table, reasons):
+        assert content["description"].endswith(f"Reference build: unknown. Plan: {manifest['plan']}.")
 
 
 def test_files_end_in_the_name_that_multiqc_looks_for_and_are_ours(tmp_path: Path) -> None:
