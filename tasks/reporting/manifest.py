@@ -47,7 +47,7 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
 
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
-        (null if done), ``plan`` (the digest that its VCF's header states), files, ``sheet`` (the sheet's other columns),
+        (null if done), ``plan`` (the digest that its VCF's header states), files, ``sheet`` (its other columns),
         counts, metrics, sex, ``common_kmers`` (of FASTQ, with their shares)), ``identity`` (how alike samples are:
         counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``annotations``
         (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.

@@ -45,6 +45,7 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_name("report.js")
 _MAX_NAMES = 12
 _MAX_NOTES = 40
+_MAX_SHEET_COLUMNS = 8
 _MAX_OPEN_LINES = 8
 _BREAK_AFTER = re.compile(r"(?<=[_.+-])(?=.)")
 _FLAG = re.compile(r"--[a-z][a-z-]*")
@@ -115,6 +116,7 @@ def _page(folder: RunFolder, manifest: Json) -> str:
         variant_columns=_columns(samples, ("Records", "Alleles", "Variants")),
         read_columns=_columns(samples, _READ_GROUPS),
         read_samples={i: sample for i, sample in samples.items() if _columns({i: sample}, _READ_GROUPS)},
+        sheet_columns=_sheet_columns(samples),
         failed=failed,
         failed_reasons=_most_common(sample["reason"] for sample in failed.values()),
         notes=_notes(samples),
@@ -187,6 +189,12 @@ def _columns(samples: Json, heads: Sequence[str]) -> dict[str, list[Metric]]:
         if metric.group in heads and metric.name in present:
             groups[metric.group].append(metric)
     return dict(groups)
+
+
+def _sheet_columns(samples: Json) -> list[str]:
+    """The sheet's columns that are no inputs, in the order of first sight; none where they are too many for a page."""
+    columns = list(dict.fromkeys(column for sample in samples.values() for column in sample["sheet"]))
+    return columns if len(columns) <= _MAX_SHEET_COLUMNS else []
 
 
 def _notes(samples: Json) -> list[tuple[str, list[str]]]:

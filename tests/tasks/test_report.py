@@ -195,7 +195,7 @@ def test_one_sample_and_many(tmp_path: Path, num_samples: int) -> None:
     assert f"{num_samples} sample{'s' if num_samples > 1 else ''}, all done" in page
     assert "Failed samples</h2>" not in page
     table = page[: page.index('<section id="scores">')]
-    assert len(re.findall(r'<th scope="row">S\d{4}</th>', table)) == num_samples + num_samples * 3 // 4
+    assert len(re.findall(r'<th scope="row">S\d{4}</th>', table)) == 2 * num_samples + num_samples * 3 // 4
     # Many samples are drawn as distributions: the page's plots do not grow with the cohort.
     if num_samples > 40:
         drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
@@ -245,3 +245,18 @@ def test_text_has_enough_contrast(mixed: str, text: str, ground: str) -> None:
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", mixed))
     light, dark = sorted((_luminance(colours[text]), _luminance(colours[ground])), reverse=True)
     assert (light + 0.05) / (dark + 0.05) >= 4.5  # WCAG 2.2, 1.4.3
+
+
+def test_what_the_sheet_says_is_shown_while_it_is_short(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 2)
+    settings = read_json(folder.settings)
+    settings["samples"]["S0001"]["columns"] |= {"lab note": "<b>left</b>"}
+    write_json(folder.settings, settings)
+    page = _page(folder)
+    assert "What the sheet says" in page
+    assert '<th scope="col">lab note</th>' in page
+    assert "<td>P-S0002</td>" in page
+    assert "<td>&lt;b&gt;left&lt;/b&gt;</td>" in page
+    settings["samples"]["S0002"]["columns"] |= {f"column {number}": "x" for number in range(9)}
+    write_json(folder.settings, settings)
+    assert "What the sheet says" not in _page(folder)
