@@ -40,7 +40,7 @@ from tasks.reporting.report import write_report
 from tasks.run import CALLER, load_run, write_run
 from tasks.scoring import drop_damaged_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
-from tasks.stages import begin_sample, fail_sample, remove_sample
+from tasks.stages import begin_sample, fail_sample
 from tasks.variants.header import REASON_ID
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
@@ -186,7 +186,7 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
         finished = [i for i in old.samples if folder.summary(i, "output").exists()]
         check_resumable(old, plan, finished)
         for sample_id in old.samples.keys() - plan.samples.keys():
-            remove_sample(folder, sample_id)
+            folder.remove_sample(sample_id)
     folder.manifest.unlink(missing_ok=True)
     settings = {
         "regions": str(parameters.regions.resolve()) if parameters.regions else None,

@@ -6,15 +6,17 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import FolderError
 from tasks.files import FILE_MODE, make_folder
+from tasks.plan import read_plan
 
 _MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY = "cohort_mqc.json", "cohort_reasons_mqc.json", "identity_mqc.json"
 _MULTIQC_COVERAGE = "cohort_coverage_mqc.json"
+_ALLELES, _IDENTITY = "cohort/alleles.parquet", "cohort/identity.parquet"
 _OURS = (
     "plan.json",
     "manifest.json",
@@ -23,15 +25,18 @@ _OURS = (
     _MULTIQC_REASONS,
     _MULTIQC_COVERAGE,
     _MULTIQC_IDENTITY,
-    "samples",
-    "cohort",
-    "work",
+    _ALLELES,
+    _IDENTITY,
 )
+_LOCK, _MARK = ".lock", ".cohortflow"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Paths below one output folder. Everything that a resume needs is under ``work``."""
+    """Paths below one output folder. Everything that a resume needs is under ``work``.
+
+    What lies in it under other names than those of a run is its owner's, and is left alone.
+    """
 
     root: Path
 
@@ -68,7 +73,7 @@ class RunFolder:
     @property
     def identity(self) -> Path:
         """How alike every two samples are."""
-        return self.root / "cohort" / "identity.parquet"
+        return self.root / _IDENTITY
 
     @property
     def identity_summary(self) -> Path:
@@ -83,7 +88,7 @@ class RunFolder:
     @property
     def alleles(self) -> Path:
         """Scores of every distinct allele of the cohort."""
-        return self.root / "cohort" / "alleles.parquet"
+        return self.root / _ALLELES
 
     @property
     def alleles_digest(self) -> Path:
@@ -136,19 +141,52 @@ class RunFolder:
         """The marker and counts of a finished stage of one sample."""
         return self.sample_work(sample_id) / f"{stage}.json"
 
+    def sample_files(self, sample_id: str) -> list[Path]:
+        """What a run wrote, or began to write, to a sample's folder: the files that bear the sample's name."""
+        names = (f"{sample_id}.", f".{sample_id}.")
+        folder = self.sample(sample_id)
+        return sorted(p for p in folder.iterdir() if p.name.startswith(names)) if folder.is_dir() else []
+
+    def remove_sample(self, sample_id: str) -> None:
+        """Removes a sample's outputs and state."""
+        shutil.rmtree(self.sample_work(sample_id), ignore_errors=True)
+        for path in self.sample_files(sample_id):
+            path.unlink()
+        _remove_if_empty(self.sample(sample_id))
+
     def clear(self) -> None:
         """Removes everything that a run of ours has put here, and nothing else."""
+        state = self.work / "samples"
+        for path in state.iterdir() if state.is_dir() else ():
+            self.remove_sample(path.name)
         for name in _OURS:
-            path = self.root / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            (self.root / name).unlink(missing_ok=True)
+        for name in ("samples", "cohort"):
+            _remove_if_empty(self.root / name)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _is_ours(root: Path) -> bool:
+    """Whether a folder is empty but for a lock, or bears the mark or the plan of a run."""
+    names = {path.name for path in root.iterdir()}
+    if _MARK in names or names <= {_LOCK}:
+        return True
+    try:
+        return read_plan(root / "plan.json") is not None
+    except FolderError:
+        return False
 
 
 @contextmanager
 def locked_folder(root: Path) -> Iterator[RunFolder]:
     """Opens a run's folder, creating it (mode 0700), and holds its lock.
+
+    The first thing written is a mark: a folder that holds anything and lacks it is somebody else's, whatever its names.
 
     The lock is the operating system's: it ends with the process, however that dies.
 
@@ -159,10 +197,10 @@ def locked_folder(root: Path) -> Iterator[RunFolder]:
         raise FolderError(f"{root}: is a file; --output must name a folder", field="output")
     try:
         make_folder(root)
-        foreign = not (root / "plan.json").exists() and any(p.name not in (".lock", *_OURS) for p in root.iterdir())
-        if foreign:
+        if not _is_ours(root):
             raise FolderError(f"{root}: holds files that no run of ours wrote; choose an empty folder", field="output")
-        lock = os.open(root / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+        os.close(os.open(root / _MARK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
+        lock = os.open(root / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise FolderError(f"{root}: cannot be written: {error.strerror}", field="output") from error
     try:

@@ -14,7 +14,6 @@ A stage whose marker is there is not run again; `begin_sample` removes what belo
 from __future__ import annotations
 
 import glob
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -58,7 +57,7 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
     identity = {"plan": plan.sample_digest(sample_id)}
     mark = folder.summary(sample_id, "identity")
     if not mark.exists() or read_json(mark) != identity:
-        remove_sample(folder, sample_id)
+        folder.remove_sample(sample_id)
         write_json(mark, identity)
     make_folder(folder.sample(sample_id))
     marker, failure = folder.summary(sample_id, "output"), folder.summary(sample_id, "failed")
@@ -71,7 +70,7 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
         # Whatever became of a delivered file, it is made again, from the last stage that is whole.
         marker.unlink(missing_ok=True)
         if any(name.endswith(".bam") for name in lost):
-            remove_sample(folder, sample_id)
+            folder.remove_sample(sample_id)
             write_json(mark, identity)
             make_folder(folder.sample(sample_id))
     return is_done and not lost
@@ -98,19 +97,13 @@ def fail_sample(folder: RunFolder, sample_id: str, error: TaskError) -> None:
 
 def _digest_delivered(folder: RunFolder, sample_id: str) -> dict[str, str]:
     """SHA-256 of each of a sample's delivered files, by its path in the run's folder."""
-    files = sorted(path for path in folder.sample(sample_id).iterdir() if path.is_file())
+    files = [path for path in folder.sample_files(sample_id) if not path.name.startswith(".")]
     return {str(path.relative_to(folder.root)): file_sha256(path) for path in files}
 
 
 def _holds(path: Path, digest: str) -> bool:
     """Whether a file is there with the content it was delivered with."""
     return path.is_file() and file_sha256(path) == digest
-
-
-def remove_sample(folder: RunFolder, sample_id: str) -> None:
-    """Removes a sample's outputs and state."""
-    for path in (folder.sample_work(sample_id), folder.sample(sample_id)):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _stage(name: str, root: str, sample_id: str, work: Callable[[], Summary]) -> Summary:
