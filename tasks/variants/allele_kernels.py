@@ -43,7 +43,7 @@ _REF_MISMATCH = SKIP_REASONS.index("REF_MISMATCH")
 _NO_CHANGE = SKIP_REASONS.index("NO_CHANGE")
 OFF_TARGET = SKIP_REASONS.index("OFF_TARGET")
 
-REF_UNCHECKED, REF_MATCHES, REF_DIFFERS, REF_OUTSIDE = 0, 1, 2, 3
+REF_UNCHECKED, REF_MATCHES, REF_DIFFERS, REF_TELOMERE, REF_PAST_END = 0, 1, 2, 3, 4
 """What became of a record's REF beside the reference; unchecked where either has something else than A, C, G, T."""
 
 _OTHER = 4
@@ -86,10 +86,10 @@ def _check_ref(text: Any, begin: int, end: int, tokens: Any, low: int, high: int
         What became of it (``REF_*``) and the skip code that its alleles earn by it.
     """
     length = end - begin
-    if start < 0:  # VCF 4.3, section 1.6.1: POS 0 is the telomere, a place without a base
-        return REF_OUTSIDE, _BEFORE_CONTIG_START
+    if start < 0:  # VCF 4.3, section 1.6.1: POS 0 and N+1 are the telomeres, places without a base
+        return REF_TELOMERE, _BEFORE_CONTIG_START
     if start + length > high - low:
-        return REF_OUTSIDE, _PAST_CONTIG_END
+        return (REF_TELOMERE if start == high - low else REF_PAST_END), _PAST_CONTIG_END
     known = True
     matches = True
     for offset in range(length):

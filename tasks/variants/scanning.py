@@ -16,7 +16,7 @@ from tasks.genome.header_check import check_header_contigs
 from tasks.genome.reference import Reference
 from tasks.genome.regions import Regions
 from tasks.quoting import quoted
-from tasks.variants.allele_kernels import REF_DIFFERS, REF_MATCHES, SKIP_REASONS
+from tasks.variants.allele_kernels import REF_DIFFERS, REF_MATCHES, REF_PAST_END, SKIP_REASONS
 from tasks.variants.allele_runs import RunWriter
 from tasks.variants.alleles import allele_table
 from tasks.variants.binary import as_text
@@ -50,7 +50,7 @@ class ScanCounts:
         skipped: Alleles that are not to be scored, by reason.
         without_alt: Records with ALT ``.``.
         refs_checked: Records whose REF could be compared with the reference.
-        refs_differ: Of those, the ones that differ.
+        refs_differ: Of those, the ones that differ, or that go past the end of their contig.
         is_sorted: Whether contigs stand together and positions rise in each.
         max_position: Largest end of a REF, 1-based.
     """
@@ -80,7 +80,7 @@ class ScanCounts:
             if code and number:
                 self.skipped[SKIP_REASONS[code]] = self.skipped.get(SKIP_REASONS[code], 0) + number
         self.without_alt += int(np.count_nonzero(np.diff(block.records.first_allele) == 0))
-        differ = int(np.count_nonzero(block.ref_state == REF_DIFFERS))
+        differ = int(np.count_nonzero((block.ref_state == REF_DIFFERS) | (block.ref_state == REF_PAST_END)))
         self.refs_differ += differ
         self.refs_checked += differ + int(np.count_nonzero(block.ref_state == REF_MATCHES))
         if block.lines.num_records:
@@ -125,9 +125,9 @@ class ScanCounts:
         most = self.refs_differ >= MIN_MISMATCHES_OF_MOST and 2 * self.refs_differ > self.refs_checked
         if many or most:
             raise ReferenceError(
-                f"{what}: wrong reference? REF differs from the reference in {self.refs_differ:,} of "
-                f"{self.refs_checked:,} records ({self.refs_differ / self.refs_checked:.1%}), more than "
-                f"{MAX_MISMATCH_SHARE:.0%}; give the FASTA that the file was made with",
+                f"{what}: wrong reference? REF differs from the reference, or goes past its contig's end, in "
+                f"{self.refs_differ:,} of {self.refs_checked:,} records ({self.refs_differ / self.refs_checked:.1%}), "
+                f"more than {MAX_MISMATCH_SHARE:.0%}; give the FASTA that the file was made with",
                 field="reference",
             )
 

@@ -213,6 +213,17 @@ def test_a_wrong_reference_is_told_by_its_bases(
         assert summary["skipped"].get("REF_MISMATCH", 0) == differing
 
 
+def test_a_larger_build_without_contig_lines_is_told(genome: Genome, tmp_path: Path) -> None:
+    header = ["##fileformat=VCFv4.2"]
+    beyond = [f"chr1 {position} . A C . PASS ." for position in range(2002, 2102)]
+    with pytest.raises(ReferenceError, match="goes past its contig's end, in 100 of 100 records"):
+        scan(make_text(beyond, header=header), genome, tmp_path)
+    # The two telomeres are no bases of the contig.
+    ends = [f"{contig} {position} . N <DEL> . PASS ." for contig in ("chr1", "2:x") for position in (0, 2001)]
+    summary = scan(make_text(ends, header=header), genome, tmp_path)
+    assert (summary["refs_checked"], summary["refs_differ"]) == (0, 0)
+
+
 def test_another_build_in_the_header_is_refused(genome: Genome, tmp_path: Path) -> None:
     header = ["##fileformat=VCFv4.2", "##contig=<ID=chr1,length=1999>", "##contig=<ID=2:x,length=2000>"]
     with pytest.raises(ReferenceError, match="another length"):
