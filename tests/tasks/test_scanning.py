@@ -198,7 +198,7 @@ def test_blank_lines_are_mended_and_are_no_records(genome: Genome, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("matching", "differing", "fails"),
-    [(0, 2, False), (0, 3, True), (3, 3, False), (2, 3, True), (440, 9, False), (440, 10, True), (600, 10, False)],
+    [(0, 1, True), (1, 1, False), (30, 1, False), (0, 2, True), (7, 3, True), (95, 5, True), (98, 2, False)],
 )
 def test_a_wrong_reference_is_told_by_its_bases(
     matching: int, differing: int, fails: bool, genome: Genome, tmp_path: Path
