@@ -18,10 +18,10 @@ class RunProgress:
     """Counts what is done, stage by stage; safe to use from many threads.
 
     On a terminal each stage is a bar; elsewhere a line tells now and then how far a stage is, and in the end how long
-    each took.
+    each took. The artifact is brought up to date every `artifact_every_s` seconds (None: there is none), and in the end.
     """
 
-    def __init__(self, console: Console, *, visible: bool, artifact_every_s: float = 2.0) -> None:
+    def __init__(self, console: Console, *, visible: bool, artifact_every_s: float | None = 2.0) -> None:
         self._console = console
         self._bars = Progress(
             TextColumn("{task.description}"),
@@ -48,8 +48,11 @@ class RunProgress:
         self._bars.start()
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(self, kind: object, *details: object) -> None:
         self._bars.stop()
+        if kind is None and self._artifact_every_s is not None:
+            # Units that a failed sample left undone are not waited for: the run is over.
+            self._show_in_ui(share=100.0)
         for stage, seconds in self.seconds.items() if self._lines else ():
             self._console.print(f"{stage}: {self._num_done[stage]} done in {seconds:.1f} s")
 
@@ -81,17 +84,17 @@ class RunProgress:
             elif self._lines and time.monotonic() - self._line_at >= _LINE_EVERY_S:
                 self._line_at = time.monotonic()
                 self._console.print(f"{stage}: {done} of {total}")
-            due = time.monotonic() - self._artifact_at >= self._artifact_every_s
+            every_s = self._artifact_every_s
+            due = every_s is not None and time.monotonic() - self._artifact_at >= every_s
             if due:
                 self._artifact_at = time.monotonic()
         if due:
-            self._show_in_ui()
+            self._show_in_ui(share=100.0 * sum(self._num_done.values()) / max(1, sum(self._num_total.values())))
 
-    def _show_in_ui(self) -> None:
+    def _show_in_ui(self, *, share: float) -> None:
         """Updates the artifact of the flow run; a server that does not answer stops nothing."""
         from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-        share = 100.0 * sum(self._num_done.values()) / max(1, sum(self._num_total.values()))
         text = ", ".join(f"{stage} {self._num_done[stage]}/{self._num_total[stage]}" for stage in self._num_total)
         try:
             if self._artifact is None:

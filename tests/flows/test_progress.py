@@ -12,7 +12,7 @@ from flows.progress import RunProgress
 
 def test_counts_of_many_threads_add_up() -> None:
     text = io.StringIO()
-    with RunProgress(Console(file=text), visible=True, artifact_every_s=float("inf")) as progress:
+    with RunProgress(Console(file=text), visible=True, artifact_every_s=None) as progress:
         progress.expect("score", 100)
         progress.expect("score", 100)
         progress.expect("nothing", 0)
@@ -24,7 +24,7 @@ def test_counts_of_many_threads_add_up() -> None:
 
 def test_quiet_means_quiet() -> None:
     text = io.StringIO()
-    with RunProgress(Console(file=text), visible=False, artifact_every_s=float("inf")) as progress:
+    with RunProgress(Console(file=text), visible=False, artifact_every_s=None) as progress:
         progress.expect("score", 1)
         progress.advance("score")
     assert text.getvalue() == ""

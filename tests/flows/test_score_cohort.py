@@ -131,8 +131,7 @@ def test_every_output_says_what_made_it(everything: Path) -> None:
         assert manifest["plan"] in path.read_text()
 
 
-def test_no_task_is_left_running(everything: Path) -> None:
-
+def test_no_task_is_left_running_and_progress_is_complete(everything: Path) -> None:
     with prefect_api() as url:
         wait_until_healthy(url)
         # A child process: Prefect reads its settings once, when it is first imported.
@@ -141,11 +140,17 @@ def test_no_task_is_left_running(everything: Path) -> None:
             "with get_client(sync_client=True) as client:\n"
             "    runs = client.read_task_runs()\n"
             "    print(sum(1 for run in runs if not run.state.is_final()), len(runs))\n"
+            "    (artifact,) = client.read_artifacts(limit=1)\n"
+            "    print(artifact.data, artifact.description)\n"
         )
         found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    unfinished, total = map(int, found.stdout.split())
+    counts, progress = found.stdout.splitlines()
+    unfinished, total = map(int, counts.split())
     assert unfinished == 0
     assert total >= 8
+    assert progress.startswith("100")
+    assert "check inputs 4/4" in progress
+    assert "write samples 3/3" in progress
 
 
 def test_the_same_command_again_changes_nothing(everything: Path, cohort: Cohort) -> None:
