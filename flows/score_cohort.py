@@ -30,6 +30,7 @@ from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, T
 from tasks.files import write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.genome.reference import Reference, load_reference, prepare_reference
+from tasks.genome.regions import read_bed
 from tasks.identity.cohort import compare_cohort
 from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
@@ -38,7 +39,7 @@ from tasks.reporting.manifest import make_manifest
 from tasks.reporting.multiqc import write_multiqc
 from tasks.reporting.report import write_report
 from tasks.run import CALLER, load_run, write_run
-from tasks.scoring import drop_damaged_scores, finish_scores, plan_score_shards, score_shard
+from tasks.scoring import drop_damaged_scores, drop_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample, fail_sample
 from tasks.variants.header import REASON_ID
@@ -87,6 +88,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         SheetError: The sheet is wrong; every fault is listed.
         InputError: A parameter would be without effect on the sheet's samples.
         ReferenceError: The reference cannot be read.
+        RegionsError: The BED cannot be read, or does not fit the reference.
         FolderError: The folder is in use, or holds another plan.
         BalanceError: Records or alleles were lost.
     """
@@ -102,6 +104,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         if parameters.overwrite:
             folder.clear()
         reference = prepare_reference(parameters.reference.resolve(), folder.reference)
+        if parameters.regions:
+            # A BED that does not fit is told before anything is planned.
+            read_bed(parameters.regions.resolve(), reference, parameters.padding_bp)
         if parameters.genes:
             prepare_exons(parameters.genes.resolve(), reference, folder.exons)
         client = stack.enter_context(
@@ -185,6 +190,8 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     if old is not None:
         finished = [i for i in old.samples if folder.summary(i, "output").exists()]
         check_resumable(old, plan, finished)
+        if old.recipe != plan.recipe:
+            drop_scores(folder)
         for sample_id in old.samples.keys() - plan.samples.keys():
             folder.remove_sample(sample_id)
     folder.manifest.unlink(missing_ok=True)

@@ -73,13 +73,16 @@ def read_plan(path: Path) -> Plan | None:
 def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
     """Checks that `new` may go on in a folder that holds `old`: the same recipe, and every finished sample unchanged.
 
-    Samples may be added; a sample that failed or never finished may change.
+    Samples may be added; a sample that failed or never finished may change; and where none ever finished, all may.
 
     Raises:
         FolderError: It may not; the message lists every difference.
     """
+    held = sorted(finished)
+    if not held:
+        return
     faults = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "")]
-    for sample_id in sorted(finished):
+    for sample_id in held:
         if sample_id not in new.samples:
             faults.append(f"sample {sample_id}: is in the folder, not in the sheet")
             continue

@@ -180,6 +180,12 @@ def _as_scores(alleles: pa.Table, columns: dict[str, Any], pipeline: Pipeline, r
     return pa.table(arrays, schema=schema)
 
 
+def drop_scores(folder: RunFolder) -> None:
+    """Removes every score in the folder: they are those of another plan."""
+    folder.alleles.unlink(missing_ok=True)
+    shutil.rmtree(folder.scores, ignore_errors=True)
+
+
 def drop_damaged_scores(folder: RunFolder) -> bool:
     """Removes the folder's table unless its content is what was written; returns whether a whole one is there."""
     try:

@@ -14,6 +14,7 @@ A stage whose marker is there is not run again; `begin_sample` removes what belo
 from __future__ import annotations
 
 import glob
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path

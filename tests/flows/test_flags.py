@@ -42,6 +42,20 @@ def test_regions_that_no_sample_keeps_to(cohort: Cohort, tmp_path: Path) -> None
     assert run_command("check", sheet, "--reference", cohort.reference, "--regions", bed).returncode == 0
 
 
+def test_regions_that_do_not_fit_are_refused_before_the_plan(cohort: Cohort, tmp_path: Path) -> None:
+    bed = tmp_path / "bad.bed"
+    bed.write_text("chr1\t1000\t2000000\n")
+    sheet = cohort.sheet("bed.csv", [{"sample": "V", "vcf": cohort.vcf}])
+    output = tmp_path / "out"
+    arguments = ["score", sheet, "--reference", cohort.reference, "--output", output, "--regions", bed]
+    run = run_command(*arguments)
+    assert run.returncode == 2
+    assert "line 1: chr1:1000-2000000 ends past the contig" in run.stderr
+    assert not (output / "plan.json").exists()
+    bed.write_text("chr1\t1000\t2000\n")
+    assert run_command(*arguments).returncode == 0
+
+
 def test_padding_of_a_samples_own_regions(cohort: Cohort, tmp_path: Path) -> None:
     bed = tmp_path / "own.bed"
     bed.write_text("chr1\t1000\t2000\n")

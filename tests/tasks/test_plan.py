@@ -38,6 +38,10 @@ def test_samples_may_join_and_unfinished_ones_change() -> None:
     check_resumable(Plan(RECIPE, {"A": A, "B": B}), Plan(RECIPE, {"A": A, "B": A}), ["A"])
 
 
+def test_a_plan_under_which_nothing_finished_may_be_replaced() -> None:
+    check_resumable(Plan(RECIPE, {"A": A}), Plan({**RECIPE, "padding_bp": 10}, {"B": B}), [])
+
+
 def test_every_difference_is_named() -> None:
     other = {**RECIPE, "padding_bp": 10, "models": {"variants": {"digest": "b" * 64}}}
     with pytest.raises(FolderError) as caught:
