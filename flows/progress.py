@@ -18,7 +18,7 @@ class RunProgress:
     """Counts what is done, stage by stage; safe to use from many threads.
 
     On a terminal each stage is a bar; elsewhere a line tells now and then how far a stage is, and in the end how long
-    each took. The artifact is brought up to date every `artifact_every_s` seconds (None: there is none), and in the end.
+    each took. The artifact is brought up to date every `artifact_every_s` seconds, and in the end; None: there is none.
     """
 
     def __init__(self, console: Console, *, visible: bool, artifact_every_s: float | None = 2.0) -> None:

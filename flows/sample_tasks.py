@@ -13,9 +13,20 @@ from tasks import stages
 from tasks.calling.domain import refuse_tumour
 from tasks.run import load_run
 
-CHECK, ALIGN, COVER, CALL, WRITE = "check inputs", "align reads", "measure coverage", "call variants", "write samples"
+HEADERS, CHECK, ALIGN, COVER = "check headers", "check inputs", "align reads", "measure coverage"
+CALL, WRITE = "call variants", "write samples"
 _STRETCH_SHARDS = 10
 """A stretch whose depth is measured is so many times as long as one that is called."""
+
+
+def check_sample(root: str, sample_id: str) -> str:
+    """Compares the headers of a sample's inputs, and its own regions, with the reference; returns its id.
+
+    Raises:
+        TaskError: The sample cannot be used; `reason` and message say why.
+    """
+    run_unit(stages.compare_headers, root, sample_id, what=f"sample {sample_id}")
+    return sample_id
 
 
 def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> str:
@@ -82,5 +93,6 @@ _OPTIONS: dict[str, Any] = {
     "retry_delay_seconds": 1,
     "retry_condition_fn": _may_retry,
 }
+check_sample_task = task(name="check-sample", task_run_name="check-{sample_id}", **_OPTIONS)(check_sample)
 prepare_sample_task = task(name="prepare-sample", task_run_name="prepare-{sample_id}", **_OPTIONS)(prepare_sample)
 write_sample_task = task(name="write-sample", task_run_name="write-{sample_id}", **_OPTIONS)(write_sample)

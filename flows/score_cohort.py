@@ -19,7 +19,7 @@ from rich.console import Console
 from flows.parameters import CohortParameters, Execution, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
-from flows.sample_tasks import CHECK, WRITE, prepare_sample_task, write_sample_task
+from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
 from flows.shards import as_task_error, run_unit, run_units
 from tasks.annotations.request import parse_requests
 from tasks.annotations.source import AnnotationSource, check_inputs_free, open_source
@@ -217,9 +217,12 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
 
         progress.say(memory_line(load_reference(folder.reference)))
     threads = max(client.nthreads().values())
-    progress.expect(CHECK, len(open_samples))
+    # What headers tell of every sample comes before the first hour of work on any.
+    progress.expect(HEADERS, len(open_samples))
+    fitting = _each_sample(check_sample_task, [(root, i) for i in open_samples], failed, HEADERS)
+    progress.expect(CHECK, len(fitting))
     prepared = _each_sample(
-        prepare_sample_task, [(root, i, execution.shard_bp, threads) for i in open_samples], failed, CHECK
+        prepare_sample_task, [(root, i, execution.shard_bp, threads) for i in fitting], failed, CHECK
     )
     if prepared or (finished and not has_scores):
         score_alleles_task(root, [*prepared, *finished], execution.shard_alleles)

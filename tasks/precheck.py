@@ -50,6 +50,28 @@ def check_sample(
         TaskError: The sample would fail.
     """
     refuse_tumour(sample.to_json())
+    notes = check_headers(sample, reference, domain)
+    if sample.kind == "fastq":
+        notes += _check_reads(sample)
+    if sum(path.stat().st_size for path in sample.files) <= MAX_WHOLE_BYTES:
+        notes += _read_whole(sample, reference, scratch / sample.id, domain, sample.regions or bed)
+    return notes
+
+
+def check_headers(sample: Sample, reference: Reference, domain: CallerDomain | None = None) -> list[str]:
+    """Compares a sample's own regions and the headers of its inputs with the reference; reads no record.
+
+    Args:
+        sample: The sample.
+        reference: The genome.
+        domain: What read groups must be of; None to leave that to the reading of the records.
+
+    Returns:
+        What was found, for people.
+
+    Raises:
+        TaskError: The sample would fail.
+    """
     notes: list[str] = [sample.kind]
     if sample.regions:
         regions = read_bed(sample.regions, reference)
@@ -57,16 +79,13 @@ def check_sample(
         notes += [f"caution: {warning}" for warning in regions.warnings]
     if sample.kind == "vcf":
         notes += _check_variants(sample, reference)
-    elif sample.kind == "fastq":
-        notes += _check_reads(sample)
-    else:
+    elif sample.kind != "fastq":
         for path in sample.paths:
             payload = {"path": str(path), "reference_folder": str(reference.folder)}
             found = run_isolated("tasks.precheck:describe_alignment", payload, what=str(path))
             notes += _check_alignment(path, found, sample, reference)
-            domain.check_platforms([group["platform"] for group in found["read_groups"]], f"sample {sample.id}")
-    if sum(path.stat().st_size for path in sample.files) <= MAX_WHOLE_BYTES:
-        notes += _read_whole(sample, reference, scratch / sample.id, domain, sample.regions or bed)
+            if domain:
+                domain.check_platforms([group["platform"] for group in found["read_groups"]], f"sample {sample.id}")
     return notes
 
 

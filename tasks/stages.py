@@ -36,7 +36,9 @@ from tasks.identity.sex import find_sex, sex_differs
 from tasks.isolation import run_isolated
 from tasks.model_host import model_host, model_server
 from tasks.plan import Plan
+from tasks.precheck import check_headers
 from tasks.run import CALLER, Run, load_run
+from tasks.sheets.sheet import Sample
 from tasks.variants.annotating import annotate_variants
 from tasks.variants.header import REASON_ID
 from tasks.variants.scanning import scan_variants
@@ -116,6 +118,16 @@ def _stage(name: str, root: str, sample_id: str, work: Callable[[], Summary]) ->
     summary = work()
     write_json(marker, summary)
     return summary
+
+
+def compare_headers(root: str, sample_id: str) -> None:
+    """Compares a sample's own regions and the headers of its inputs with the reference, before any work on it.
+
+    Raises:
+        TaskError: They do not fit, or cannot be read.
+    """
+    run = load_run(root)
+    check_headers(Sample.from_json(run.sample(sample_id)), run.reference)
 
 
 def take_in(root: str, sample_id: str, threads: int) -> Summary:

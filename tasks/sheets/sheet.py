@@ -125,6 +125,7 @@ class Sample:
                     "fastq_1": str(lane.fastq_1),
                     "fastq_2": str(lane.fastq_2) if lane.fastq_2 else None,
                     "interleaved": lane.interleaved,
+                    "line": lane.line,
                 }
                 for lane in self.lanes
             ],
@@ -132,7 +133,25 @@ class Sample:
             "variantcaller": self.variantcaller,
             "regions": str(self.regions) if self.regions else None,
             "columns": dict(self.columns),
+            "line": self.line,
         }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Sample:
+        """The sample of which `value` is `to_json`."""
+        lanes = (
+            {**lane, "fastq_1": Path(lane["fastq_1"]), "fastq_2": Path(lane["fastq_2"]) if lane["fastq_2"] else None}
+            for lane in value["lanes"]
+        )
+        return cls(
+            **{
+                **value,
+                "paths": tuple(Path(path) for path in value["paths"]),
+                "index_paths": tuple(Path(path) if path else None for path in value["index_paths"]),
+                "lanes": tuple(Lane(**lane) for lane in lanes),
+                "regions": Path(value["regions"]) if value["regions"] else None,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)

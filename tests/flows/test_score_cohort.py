@@ -75,6 +75,24 @@ def test_every_kind_of_input_becomes_the_same_outputs(everything: Path, cohort: 
     assert not (everything / "samples/X/X.vcf.gz").exists()
 
 
+def test_headers_and_own_regions_are_checked_before_any_work(cohort: Cohort, tmp_path: Path) -> None:
+    (cohort.folder / "other.vcf").write_text(
+        "##fileformat=VCFv4.2\n##contig=<ID=chr1,length=77>\n#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\nbroken\n"
+    )
+    (cohort.folder / "past.bed").write_text("chr1\t1000\t2000000\n")
+    rows: list[dict[str, object]] = [
+        {"sample": "V", "vcf": cohort.folder / "other.vcf"},
+        {"sample": "F", "fastq_1": cohort.individual.fastq[0], "regions": cohort.folder / "past.bed"},  # type: ignore[index]
+    ]
+    output = tmp_path / "out"
+    run = run_command("score", cohort.sheet("first.csv", rows), "--reference", cohort.reference, "--output", output)
+    assert run.returncode == 3
+    assert "failed: V: WRONG_REFERENCE" in run.stderr
+    assert "failed: F: PAST_CONTIG_END" in run.stderr
+    assert not (output / "work/samples/F/intake.json").exists()
+    assert not list(output.rglob("*.bam"))
+
+
 def test_calls_find_the_truth(everything: Path, cohort: Cohort) -> None:
     truth = {tuple(line.split("\t")[:2]) for line in records(cohort.vcf)}
     for sample_id in "BF":
@@ -149,7 +167,7 @@ def test_no_task_is_left_running_and_progress_is_complete(everything: Path) -> N
     assert unfinished == 0
     assert total >= 8
     assert progress.startswith("100")
-    assert "check inputs 4/4" in progress
+    assert "check headers 4/4, check inputs 3/3" in progress
     assert "write samples 3/3" in progress
 
 

@@ -69,7 +69,9 @@ def test_the_four_kinds(folder: Path) -> None:
     assert [sample.line for sample in sheet.samples] == [2, 3, 4, 5]
     assert v.patient == "v"
     assert v.sex is v.status is v.vcf_sample is v.regions is None
-    assert json.loads(json.dumps(f.to_json()))["lanes"][0]["fastq_2"] == str(folder / "a_R2.fq.gz")
+    value = json.loads(json.dumps(f.to_json()))
+    assert value["lanes"][0]["fastq_2"] == str(folder / "a_R2.fq.gz")
+    assert Sample.from_json(value) == f
 
 
 WRITINGS = {
