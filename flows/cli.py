@@ -251,19 +251,17 @@ def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None
 @main.command()
 def pipelines() -> None:
     """List what can be run: models, resources, options, outputs."""
-    from tasks.pipelines import pipeline_types
+    from flows.list_pipelines import list_pipelines
+    from flows.parameters import REPOSITORY
+    from serving.errors import ServingError
+    from tasks.errors import TaskError
 
-    for name, kind in pipeline_types().items():
-        click.echo(f"{name}\n  {kind.title}")
-        click.echo(
-            f"  unit: {kind.unit}; models: {kind.ensemble}; needs: {', '.join(kind.resources) or 'the reference'}"
-        )
-        for field in kind.fields:
-            click.echo(f"  writes INFO/{field.name} (Number={field.number}, {field.kind}): {field.description}")
-        for option, info in kind.options_type.model_fields.items():
-            click.echo(f"  --option {option}={info.default}: {info.description or ''}")
-        if kind.caution:
-            click.echo(f"  caution: {kind.caution}")
+    try:
+        lines = list_pipelines(REPOSITORY)
+    except (TaskError, ServingError) as error:
+        _end(RUN_FAILED, str(error))
+    for line in lines:
+        click.echo(line)
 
 
 @main.command()

@@ -11,6 +11,9 @@ from tasks.errors import InputError
 from tasks.pipelines import DEFAULT_PIPELINE
 from tasks.sheets.sheet import SampleSheet
 
+REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
+"""The shipped models."""
+
 
 class CohortParameters(BaseModel):
     """Parameters of ``score_cohort``."""

@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.parameters import CohortParameters, Execution, check_regions
+from flows.parameters import REPOSITORY, CohortParameters, Execution, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
@@ -44,7 +44,6 @@ from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample, fail_sample
 from tasks.variants.header import REASON_ID
 
-REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
 DIGEST, SCORE, JOIN = "digest inputs", "score alleles", "join annotations"
 _FATAL = (FolderError, DiskFullError, BalanceError)
 _RUNNER: Any = ThreadPoolTaskRunner(max_workers=16)
