@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.parameters import check_regions
+from flows.parameters import REPOSITORY, check_regions
 from flows.shared_details import SharedDetails
-from flows.train import SHIPPED
 from tasks.annotations.request import parse_requests
 from tasks.annotations.source import check_inputs_free, open_source
 from tasks.calling.domain import read_domain
@@ -43,7 +42,7 @@ def check_cohort(
     details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
-        domain = read_domain(SHIPPED, CALLER)
+        domain = read_domain(REPOSITORY, CALLER)
         lines = [_reference_line(reference)]
         exons = read_exons(genes, reference) if genes else None
         if exons:

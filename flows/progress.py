@@ -91,6 +91,10 @@ class RunProgress:
         if due:
             self._show_in_ui(share=100.0 * sum(self._num_done.values()) / max(1, sum(self._num_total.values())))
 
+    def caution(self, text: str) -> None:
+        """Tells what the user should know of, also where no progress is shown."""
+        self._console.print(f"caution: {text}", markup=False, highlight=False, soft_wrap=True)
+
     def _show_in_ui(self, *, share: float) -> None:
         """Updates the artifact of the flow run; a server that does not answer stops nothing."""
         from prefect.artifacts import create_progress_artifact, update_progress_artifact

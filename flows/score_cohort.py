@@ -24,7 +24,7 @@ from flows.shards import as_task_error, run_unit, run_units
 from tasks.annotations.request import parse_requests
 from tasks.annotations.source import AnnotationSource, check_inputs_free, open_source
 from tasks.annotations.stage import join_annotation
-from tasks.cluster import open_cluster
+from tasks.cluster import caution_workers_without_redis, open_cluster
 from tasks.coverage.exons import prepare_exons
 from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
 from tasks.files import write_json
@@ -116,6 +116,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
                 cache_budget_ms=execution.cache_budget_ms,
             )
         )
+        caution = caution_workers_without_redis(client) if execution.scheduler else ""
+        if caution:
+            progress.caution(caution)
         plan = _make_plan(parameters, sheet, reference, pipeline, client, folder)
         _begin(folder, plan, sheet, parameters)
         return _work(folder, plan, pipeline, client, execution)

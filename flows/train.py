@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from flows.parameters import REPOSITORY
 from tasks.files import make_folder, write_bytes
 
-SHIPPED = Path(__file__).resolve().parent.parent / "data" / "models"
-"""The repository that comes with the program; its configurations are the ones that are used."""
 _VERSION = "1"
 
 
@@ -90,6 +89,6 @@ def _write(repository: Path, model: str, card: str, file: bytes | None = None) -
     if file is not None:
         write_bytes(folder / _VERSION / "model.onnx", file)
     write_bytes(folder / "MODEL_CARD.md", card.encode())
-    config = SHIPPED / model / "config.pbtxt"
+    config = REPOSITORY / model / "config.pbtxt"
     if folder.resolve() != config.parent:
         shutil.copyfile(config, folder / "config.pbtxt")

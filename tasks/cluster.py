@@ -18,7 +18,7 @@ import psutil
 from distributed import Client
 
 from tasks.errors import InputError, TaskError
-from tasks.model_host import HostSettings, ModelHost
+from tasks.model_host import REDIS_VARIABLE, HostSettings, ModelHost, has_redis_url
 
 _CONFIG = {
     # A unit that kills its worker twice is the unit's fault: it must not take more workers with it.
@@ -106,6 +106,22 @@ def check_redis(url: str) -> str:
             "--redis: not a Redis URL; give redis://host:port/0, rediss:// for TLS, or unix:///path", field="redis"
         ) from error
     return ""
+
+
+def caution_workers_without_redis(client: Client) -> str:
+    """Says which workers of a cluster have no URL of Redis though this process has one; an empty string if none.
+
+    The URL may hold a password, so it is not sent: every worker reads it from its own environment.
+    """
+    if not os.environ.get(REDIS_VARIABLE):
+        return ""
+    without = sorted(address for address, has_redis in client.run(has_redis_url).items() if not has_redis)
+    if not without:
+        return ""
+    return (
+        f"{REDIS_VARIABLE} is set here, but not for {len(without)} of the cluster's workers ({', '.join(without[:3])}"
+        f"{', ...' if len(without) > 3 else ''}): they go on without Redis; set it in their own environment"
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from serving.server import ModelServer
 
 PLUGIN_NAME = "model-host"
+REDIS_VARIABLE = "COHORTFLOW_REDIS_URL"
 
 
 class ModelMismatchError(TaskError):
@@ -77,7 +78,7 @@ class ModelHost(WorkerPlugin):
                 server = ModelServer(
                     Path(self.settings.repository),
                     threads=self.settings.threads,
-                    redis_url=os.environ.get("COHORTFLOW_REDIS_URL") or None,
+                    redis_url=os.environ.get(REDIS_VARIABLE) or None,
                     cache_bytes=self.settings.cache_bytes,
                     cache_budget_ms=self.settings.cache_budget_ms,
                 )
@@ -127,6 +128,11 @@ def host_statistics(dask_worker: Worker) -> dict[str, Any]:
     host = dask_worker.plugins[PLUGIN_NAME]
     assert isinstance(host, ModelHost)
     return host.statistics()
+
+
+def has_redis_url() -> bool:
+    """Whether the calling worker's environment names a Redis."""
+    return bool(os.environ.get(REDIS_VARIABLE))
 
 
 def host_digests(names: list[str]) -> dict[str, Any]:

@@ -10,7 +10,14 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 from flows.shards import WorkerLostError, run_unit, run_units
-from tasks.cluster import RedisAddressError, SchedulerAddressError, check_address, check_redis, open_cluster
+from tasks.cluster import (
+    RedisAddressError,
+    SchedulerAddressError,
+    caution_workers_without_redis,
+    check_address,
+    check_redis,
+    open_cluster,
+)
 from tasks.errors import VariantFileError
 from tasks.model_host import ModelMismatchError, host_digests, host_statistics, model_server
 from tests.conftest import REPOSITORY
@@ -112,6 +119,14 @@ def test_a_run_on_somebody_elses_cluster(cohort: Cohort, tmp_path: Path) -> None
         workers = cluster.scheduler_info["workers"]
         assert len(workers) == 2
     assert len(records(tmp_path / "out/samples/V/V.vcf.gz")) == len(records(cohort.vcf))
+
+
+def test_workers_without_the_redis_of_this_process_are_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert caution_workers_without_redis(client) == ""
+    monkeypatch.setenv("COHORTFLOW_REDIS_URL", "redis://:hunter2@far:6379/0")
+    told = caution_workers_without_redis(client)
+    assert "COHORTFLOW_REDIS_URL is set here, but not for 2 of the cluster's workers (tcp://127.0.0.1:" in told
+    assert "hunter2" not in told
 
 
 def test_no_scheduler_there(cohort: Cohort, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.train import SHIPPED, TrainingSize, train_models
+from flows.parameters import REPOSITORY
+from flows.train import TrainingSize, train_models
 from serving.server import ModelServer
 
 TOY = TrainingSize(
@@ -19,7 +20,7 @@ def test_a_trained_repository_can_be_served(tmp_path: Path) -> None:
     train_models(tmp_path, 5, size=TOY, report=said.append)
     assert len(said) == 2
     for model in ("embedder", "effect", "variants"):
-        assert (tmp_path / model / "config.pbtxt").read_bytes() == (SHIPPED / model / "config.pbtxt").read_bytes()
+        assert (tmp_path / model / "config.pbtxt").read_bytes() == (REPOSITORY / model / "config.pbtxt").read_bytes()
         assert "## Licence" in (tmp_path / model / "MODEL_CARD.md").read_text()
     windows = np.random.default_rng(0).integers(0, 5, (9, 128), np.uint8)
     state = np.zeros((9, 128), np.float32)
