@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from tasks.genome.reference import Reference
 
 
+UNITS = ("allele",)
+"""What a run can compute for: a pipeline of another unit is refused when it is loaded."""
+
+
 class PipelineError(InputError):
     """No such pipeline, or an option it does not have."""
 
@@ -90,6 +94,7 @@ class Pipeline(ABC):
     Attributes:
         name: How users call it.
         title: One line for people.
+        unit: What it computes for, one of `UNITS`.
         ensemble: The model that answers its rows.
         resources: What it needs beside the reference (``genes``, ``regions``).
         fields: The INFO fields it writes.
@@ -99,7 +104,7 @@ class Pipeline(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    unit: ClassVar[Literal["allele"]] = "allele"
+    unit: ClassVar[str] = "allele"
     ensemble: ClassVar[str]
     resources: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[OutputField, ...]]
@@ -185,12 +190,21 @@ DEFAULT_PIPELINE = DemoEffect.name
 
 @cache
 def pipeline_types() -> dict[str, type[Pipeline]]:
-    """Every pipeline that can be run, by name: the shipped ones, then those of installed entry points."""
+    """Every pipeline that can be run, by name: the shipped ones, then those of installed entry points.
+
+    Raises:
+        PipelineError: An entry point is no pipeline, or of a unit that no run can compute.
+    """
     types: dict[str, type[Pipeline]] = {DemoEffect.name: DemoEffect}
     for point in entry_points(group="cohortflow.pipelines"):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):
             raise PipelineError(f"entry point {point.name!r} ({point.value}) is not a Pipeline subclass")
+        if loaded.unit not in UNITS:
+            raise PipelineError(
+                f"pipeline {loaded.name!r} ({point.value}): unit {loaded.unit!r}; this version computes per "
+                f"{', '.join(UNITS)} only"
+            )
         types[loaded.name] = loaded
     return types
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -64,6 +68,43 @@ def test_what_is_not_there_is_told() -> None:
         make_pipeline("nope")
     with pytest.raises(PipelineError, match=r"depth.*options: none"):
         make_pipeline(DEFAULT_PIPELINE, {"depth": 3})
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Installs a module ``lab`` whose ``Own`` is named by an entry point, as pip would."""
+
+    def write(text: str) -> None:
+        folder = tmp_path / "lab-1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1\n")
+        (folder / "entry_points.txt").write_text("[cohortflow.pipelines]\nown = lab:Own\n")
+        (tmp_path / "lab.py").write_text(f"from tasks.pipelines import DemoEffect\n\n{text}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "lab", raising=False)
+        pipeline_types.cache_clear()
+
+    yield write
+    pipeline_types.cache_clear()
+
+
+def test_a_labs_pipeline_is_found_by_its_entry_point(install: Callable[[str], None]) -> None:
+    install("class Own(DemoEffect):\n    name = 'own'")
+    assert list(pipeline_types()) == ["demo-effect", "own"]
+    assert make_pipeline("own").title == make_pipeline(DEFAULT_PIPELINE).title
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class Own(DemoEffect):\n    name, unit = 'own', 'read'", "pipeline 'own' .*unit 'read'.*per allele only"),
+        ("Own = 3", "entry point 'own' .* is not a Pipeline subclass"),
+    ],
+)
+def test_what_no_run_can_compute_is_refused_when_loaded(install: Callable[[str], None], text: str, said: str) -> None:
+    install(text)
+    with pytest.raises(PipelineError, match=said):
+        pipeline_types()
 
 
 def test_the_demonstration_says_what_it_is() -> None:
