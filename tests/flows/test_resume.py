@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,26 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flows.prefect_server import prefect_api, wait_until_healthy
 from tests.flows.cohort import COMMAND, Cohort, outputs, run_command
 from tests.flows.test_score_cohort import manifest_of
 
 DEADLINE_S = 120.0
+# A child process runs it: Prefect reads its settings once, when it is first imported.
+STATES = """
+import sys
+from pathlib import Path
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from flows.prefect_server import unfinished_tasks
+from flows.score_cohort import folder_tag
+
+tags = FlowRunFilterTags(all_=[folder_tag(Path(sys.argv[1]))])
+with get_client(sync_client=True) as client:
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=tags))
+    for run in sorted(runs, key=lambda run: run.state.type.value):
+        print(run.state.type.value, len(unfinished_tasks(client, run.id)))
+"""
 
 
 def wait_for(condition: Callable[[], object], run: subprocess.Popen[str]) -> None:
@@ -80,6 +97,10 @@ def test_sigkill_of_everything_then_the_same_command(
     again = run_command(*request_of(output))
     assert again.returncode == 0, again.stderr
     assert outputs(output) == whole
+    with prefect_api() as url:
+        wait_until_healthy(url)
+        found = subprocess.run([sys.executable, "-c", STATES, str(output)], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["COMPLETED", "0", "CRASHED", "0"]
 
 
 def test_a_killed_worker_is_replaced(
