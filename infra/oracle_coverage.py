@@ -19,7 +19,7 @@ from tasks.intervals import Interval, parse_region
 _MOST_DIFFERING = 0.03
 """Of two overlapping mates samtools may keep the one whose base is too poor to count; here either will do, and then one
 more fragment is counted. Without second mates no base may differ."""
-_SLOWEST_BESIDE_SAMTOOLS = 3.0
+_SLOWEST_BESIDE_SAMTOOLS = 6.0
 
 
 def compare(sample: Sample, folder: Path) -> list[str]:
