@@ -42,6 +42,7 @@ def main() -> None:
     "--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region; needs regions."
 )
 @click.option("--genes", type=_FILE, help="GTF or GFF3: names the regions' genes; without it column 4 does.")
+@click.option("--gvcf", is_flag=True, help="Write ID.g.vcf.gz too, which says where a sample has the reference.")
 @click.option(
     "--annotate",
     multiple=True,
@@ -69,6 +70,7 @@ def score(
     regions: Path | None,
     padding: int,
     genes: Path | None,
+    gvcf: bool,
     annotate: tuple[str, ...],
     workers: int | None,
     scheduler: str | None,
@@ -104,6 +106,7 @@ def score(
             "regions": regions,
             "padding_bp": padding,
             "genes": genes,
+            "gvcf": gvcf,
             "annotate": annotate,
             "overwrite": overwrite,
         }
@@ -150,13 +153,15 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
-    from flows.parameters import check_regions
+    from flows.parameters import check_gvcf, check_regions
     from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
     from tasks.sheets.sheet import read_sheet
 
-    check_regions(read_sheet(parameters["sheet"]), parameters["regions"], parameters["padding_bp"], parameters["genes"])
+    sheet = read_sheet(parameters["sheet"])
+    check_regions(sheet, parameters["regions"], parameters["padding_bp"], parameters["genes"])
+    check_gvcf(sheet, parameters["gvcf"])
     pipeline = make_pipeline(parameters["pipeline"], parameters["options"])
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):

@@ -28,6 +28,7 @@ class CohortParameters(BaseModel):
     regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
     padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
     genes: Path | None = Field(None, description="GTF or GFF3: names the genes of the regions, not their fourth column")
+    gvcf: bool = Field(False, description="Write a genomic VCF of every sample with reads")
     annotate: tuple[str, ...] = Field(
         (), description="NAME=FILE.vcf.gz:FIELD,FIELD: ClinVar- or gnomAD-like files joined to the alleles"
     )
@@ -45,6 +46,18 @@ class Execution(BaseModel):
     shard_alleles: int = Field(20_000, ge=1, description="Alleles that one unit of work scores")
     shard_bp: int = Field(100_000, ge=1_000, description="Bases that one unit of work calls")
     progress: bool = Field(True, description="Show progress bars")
+
+
+def check_gvcf(sheet: SampleSheet, gvcf: bool) -> None:
+    """Refuses to write genomic VCF where no sample has reads.
+
+    Raises:
+        InputError: There is none.
+    """
+    if gvcf and all(sample.kind == "vcf" for sample in sheet.samples):
+        raise InputError(
+            "--gvcf: no sample has reads to write a genomic VCF of; leave it out", field="gvcf", reason="BAD_PARAMETER"
+        )
 
 
 def check_regions(sheet: SampleSheet, regions: Path | None, padding_bp: int = 0, genes: Path | None = None) -> None:

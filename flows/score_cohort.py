@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.parameters import REPOSITORY, CohortParameters, Execution, check_regions
+from flows.parameters import REPOSITORY, CohortParameters, Execution, check_gvcf, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
@@ -93,6 +93,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
     """
     sheet = read_sheet(parameters.sheet)
     check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes)
+    check_gvcf(sheet, parameters.gvcf)
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
@@ -156,6 +157,8 @@ def _make_plan(
         "padding_bp": parameters.padding_bp,
         "genes": digests[parameters.genes.resolve()] if parameters.genes else None,
     }
+    if parameters.gvcf:
+        recipe["gvcf"] = True
     if requests:
         sources = [AnnotationSource(r.name, r.path, digests[r.path], f) for r, f in zip(requests, joined, strict=True)]
         recipe["annotations"] = [source.to_json() for source in sources]

@@ -54,6 +54,11 @@ class Run:
         recipes = self.plan.recipe.get("annotations", [])
         return tuple(AnnotationSource.from_json(recipe, Path(paths[recipe["name"]])) for recipe in recipes)
 
+    @property
+    def with_gvcf(self) -> bool:
+        """Whether samples with reads get a genomic VCF."""
+        return bool(self.plan.recipe.get("gvcf", False))
+
     def sample(self, sample_id: str) -> dict[str, Any]:
         """Where a sample's inputs are: the sheet's row as JSON values."""
         entry: dict[str, Any] = self.settings["samples"][sample_id]

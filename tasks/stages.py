@@ -24,6 +24,7 @@ from tasks.alignments.file import check_alignment
 from tasks.annotations.table import AnnotationTable
 from tasks.calling.calling import Alignment, call_shard, finish_calls, plan_call_shards
 from tasks.calling.domain import read_domain
+from tasks.calling.gvcf import finish_gvcf
 from tasks.counts import sum_counts
 from tasks.coverage.joining import CALLABLE, summarise_coverage, write_callable, write_target_tables
 from tasks.coverage.measuring import measure_stretch, plan_stretches
@@ -229,7 +230,7 @@ def join_coverage(root: str, sample_id: str, stretches: list[tuple[int, int]]) -
 
 
 def _deliver_coverage(run: Run, sample_id: str) -> None:
-    """Puts the callable regions, and the tables of targets and genes, among a sample's outputs."""
+    """Puts the callable regions, and what waits in the work folder, among a sample's outputs."""
     work, output = run.folder.sample_work(sample_id), run.folder.sample(sample_id)
     parts = [work / "coverage" / part for part in read_json(run.folder.summary(sample_id, "coverage"))["parts"]]
     write_callable(parts, run.reference, output / f"{sample_id}{CALLABLE}")
@@ -283,6 +284,7 @@ def call(root: str, sample_id: str, contig: str, start: int, end: int) -> Summar
             regions=run.regions(sample_id),
             sex=run.sample(sample_id)["sex"],
             state_size=_state_size(server, version),
+            blocks=run.folder.sample_work(sample_id) / f"{name}.blocks.parquet" if run.with_gvcf else None,
         )
 
     return _stage(name, root, sample_id, work)
@@ -301,13 +303,18 @@ def join_calls(root: str, sample_id: str, shards: list[tuple[str, int, int]]) ->
         folder = run.folder.sample_work(sample_id)
         names = [f"calls/{contig}-{start}-{end}".replace(":", "_") for contig, start, end in shards]
         note = ploidy_note(run.reference, run.sample(sample_id)["sex"])
-        summary = finish_calls(
-            [folder / f"{name}.parquet" for name in names],
-            run.reference,
-            folder / "calls.vcf.gz",
-            sample_id,
-            header_lines=[f"##ploidy={note}"] if note else [],
-        )
+        notes = [f"##ploidy={note}"] if note else []
+        calls = [folder / f"{name}.parquet" for name in names]
+        summary = finish_calls(calls, run.reference, folder / "calls.vcf.gz", sample_id, header_lines=notes)
+        if run.with_gvcf:
+            summary |= finish_gvcf(
+                calls,
+                [folder / f"{name}.blocks.parquet" for name in names],
+                run.reference,
+                make_folder(folder / "tables") / f"{sample_id}.g.vcf.gz",
+                sample_id,
+                header_lines=[*run.header_lines(sample_id), *notes],
+            )
         counts = [read_json(run.folder.summary(sample_id, name)) for name in names]
         counted = sum_counts(counts)
         return {**summary, "shards": len(shards), "counts": counted, "warnings": _check_domain(run, sample_id)}

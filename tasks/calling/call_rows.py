@@ -29,6 +29,7 @@ from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
 from tasks.calling.observations import ALTERNATE, observe
 from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
 from tasks.calling.realigning import REACH_BP, realign
+from tasks.calling.reference_blocks import count_reference
 
 _BLOCK_CANDIDATES = 512
 _BASES = "ACGT"
@@ -45,6 +46,8 @@ class CallRows:
         counts: int32 [n, 3], fragments that show the reference, the allele, something else.
         pileup: uint8 [n, WIDTH_BP, len(CHANNELS)].
         evidence: float32 [n, len(NAMES)].
+        reference_counts: int32 [end - start, 2] of `tasks.calling.reference_blocks.count_reference` over the whole
+            stretch, where it was asked for.
     """
 
     start: np.ndarray
@@ -53,6 +56,7 @@ class CallRows:
     counts: np.ndarray
     pileup: np.ndarray
     evidence: np.ndarray
+    reference_counts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ref)
@@ -66,11 +70,12 @@ class CallRows:
             self.counts[index],
             self.pileup[index],
             self.evidence[index],
+            self.reference_counts,
         )
 
 
 def collect_rows(
-    alignment: Any, tid: int, contig_tokens: np.ndarray, start: int, end: int
+    alignment: Any, tid: int, contig_tokens: np.ndarray, start: int, end: int, *, with_reference: bool = False
 ) -> tuple[CallRows, dict[str, int]]:
     """Collects the candidates whose normalised start lies in ``[start, end)``.
 
@@ -82,6 +87,7 @@ def collect_rows(
         contig_tokens: uint8, the whole contig.
         start: First position, 0-based.
         end: Past the last position.
+        with_reference: Whether to count what the reads say at places without candidates too.
 
     Returns:
         The rows, and the records that start in ``[start, end)`` by what became of them.
@@ -129,6 +135,7 @@ def collect_rows(
         counts=counts[own],
         pileup=pileup[own],
         evidence=evidence[own],
+        reference_counts=count_reference(reads, reference, start, end) if with_reference else None,
     )
     return rows, records.counts
 

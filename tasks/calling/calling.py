@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -11,16 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.bgzf import BgzfWriter
+from tasks.calling.bam_records import MAX_SPAN_BP
 from tasks.calling.bam_stream import open_alignment
-from tasks.calling.call_rows import collect_rows
-from tasks.calling.genotypes import LOW_QUALITY, Call, call_genotypes
+from tasks.calling.call_rows import CallRows, collect_rows
+from tasks.calling.genotypes import Call, call_genotypes, doubts_of
+from tasks.calling.gvcf import write_blocks
+from tasks.calling.reference_blocks import Block, find_blocks
+from tasks.calling.vcf_text import header_text, record_line
 from tasks.errors import BalanceError
 from tasks.files import whole_file
 from tasks.genome.contigs import match_contigs
 from tasks.genome.ploidy import ploidy_of
 from tasks.genome.reference import Reference
 from tasks.genome.regions import Regions
-from tasks.intervals import Interval, to_position
+from tasks.intervals import Interval
 from tasks.sheets.values import Sex
 from tasks.windows import UNKNOWN_TOKEN, reference_windows
 
@@ -44,16 +49,6 @@ CALL_SCHEMA = pa.schema(
 )
 """One row a record, the fields of `tasks.calling.genotypes.Call`; `contig` is the reference's index."""
 
-_HEADER = (
-    '##FILTER=<ID=PASS,Description="All filters passed">',
-    f'##FILTER=<ID=LowQual,Description="QUAL below {LOW_QUALITY:g}">',
-    '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype: an allele for each copy of the place">',
-    '##FORMAT=<ID=GQ,Number=1,Type=Integer,Description="How much likelier the genotype is than others, Phred-scaled">',
-    '##FORMAT=<ID=DP,Number=1,Type=Integer,Description="Fragments that tell, overlapping mates counted once">',
-    '##FORMAT=<ID=AD,Number=R,Type=Integer,Description="Fragments that show each allele">',
-    '##FORMAT=<ID=AF,Number=A,Type=Float,Description="Share of the fragments that tell; mitochondrion only">',
-    '##FORMAT=<ID=PL,Number=G,Type=Integer,Description="Phred-scaled genotype likelihoods, least 0">',
-)
 _SCAN_BP = 4096
 
 Infer = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
@@ -110,6 +105,7 @@ def call_shard(
     regions: Regions | None = None,
     sex: Sex | None = None,
     state_size: int,
+    blocks: Path | None = None,
 ) -> dict[str, Any]:
     """Calls the variants whose normalised start lies in a shard and writes them to `output`, whole.
 
@@ -124,6 +120,7 @@ def call_shard(
         regions: Keep to alleles that overlap these; everywhere when None.
         sex: Decides how many copies of X and Y there are; two of both where it is not known.
         state_size: Length of the embedder's state.
+        blocks: Parquet file to write, of `BLOCK_SCHEMA`: where the sample has the reference; None for none.
 
     Returns:
         Counts: ``reads`` (records that start in the shard by what became of them), ``candidates``,
@@ -134,50 +131,103 @@ def call_shard(
     """
     index = reference.contig_index(interval.contig)
     calls: list[Call] = []
-    num_candidates = num_off_target = 0
-    reads: dict[str, int] = {}
+    summary: dict[str, Any] = {"reads": {}, "candidates": 0, "candidates_off_target": 0, "calls": 0}
+    found: list[Block] = []
     with open_alignment(Path(alignment["path"]), Path(alignment["index_path"]), reference.fasta_path) as handle:
         tid = _find_contig(handle, reference, index)
         if tid is not None:
-            rows, reads = collect_rows(handle, tid, reference.contig_tokens(index), interval.start, interval.end)
-            num_candidates = len(rows)
-            contig = np.full(len(rows), index, np.int32)
-            if regions is not None:
-                lengths = np.array([len(ref) for ref in rows.ref], np.int64)
-                keep = np.flatnonzero(regions.contains(contig, rows.start, rows.start + lengths))
-                num_off_target = len(rows) - keep.size
-                rows, contig = rows.take(keep), contig[keep]
-            if len(rows):
-                inputs: dict[str, np.ndarray] = {
-                    "reference_window": reference_windows(reference, contig, rows.start),
-                    "state": np.zeros((len(rows), state_size), np.float32),
-                    "pileup": rows.pileup,
-                    "evidence": rows.evidence,
-                }
-                told = infer(ENSEMBLE, inputs)
-                calls = list(
-                    call_genotypes(
-                        rows.start,
-                        rows.ref,
-                        rows.alt,
-                        rows.counts,
-                        told["genotype"],
-                        told["log_likelihood"],
-                        ploidy_of(reference, index, rows.start, sex),
-                    )
-                )
+            caller = _Caller(handle, tid, reference, index, infer, regions, sex, state_size)
+            called = caller.call(interval.start, interval.end, with_reference=blocks is not None)
+            calls, summary = called.calls, called.counts
+            if blocks:
+                # A deletion that begins before the shard may reach into it.
+                before = max(interval.start - MAX_SPAN_BP, 0)
+                earlier = caller.call(before, interval.start).calls if before < interval.start else []
+                found = list(caller.find_blocks(called, earlier))
+    write_calls(output, index, calls)
+    if blocks:
+        write_blocks(blocks, index, found)
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """What was called of a stretch: the calls, the counts, and the rows with what the model told of them."""
+
+    start: int
+    calls: list[Call]
+    counts: dict[str, Any]
+    rows: CallRows
+    log_likelihood: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """Calls stretches of one contig of one sample."""
+
+    handle: Any
+    tid: int
+    reference: Reference
+    index: int
+    infer: Infer
+    regions: Regions | None
+    sex: Sex | None
+    state_size: int
+
+    def call(self, start: int, end: int, *, with_reference: bool = False) -> _Called:
+        """Calls ``[start, end)``."""
+        tokens = self.reference.contig_tokens(self.index)
+        rows, reads = collect_rows(self.handle, self.tid, tokens, start, end, with_reference=with_reference)
+        num_candidates = len(rows)
+        contig = np.full(len(rows), self.index, np.int32)
+        if self.regions is not None:
+            lengths = np.array([len(ref) for ref in rows.ref], np.int64)
+            keep = np.flatnonzero(self.regions.contains(contig, rows.start, rows.start + lengths))
+            rows, contig = rows.take(keep), contig[keep]
+        calls: list[Call] = []
+        log_likelihood = np.zeros((0, 3), np.float32)
+        if len(rows):
+            inputs: dict[str, np.ndarray] = {
+                "reference_window": reference_windows(self.reference, contig, rows.start),
+                "state": np.zeros((len(rows), self.state_size), np.float32),
+                "pileup": rows.pileup,
+                "evidence": rows.evidence,
+            }
+            told = self.infer(ENSEMBLE, inputs)
+            log_likelihood = told["log_likelihood"]
+            ploidy = ploidy_of(self.reference, self.index, rows.start, self.sex)
+            calls = list(
+                call_genotypes(rows.start, rows.ref, rows.alt, rows.counts, told["genotype"], log_likelihood, ploidy)
+            )
+        counts = {
+            "reads": reads,
+            "candidates": num_candidates,
+            "candidates_off_target": num_candidates - len(rows),
+            "calls": len(calls),
+        }
+        return _Called(start, calls, counts, rows, log_likelihood)
+
+    def find_blocks(self, called: _Called, earlier: list[Call]) -> Iterator[Block]:
+        """Yields the reference blocks of a stretch that was called with its reference counts."""
+        counts = called.rows.reference_counts
+        assert counts is not None, "the stretch was called with its reference counts"
+        places = np.arange(called.start, called.start + len(counts))
+        is_inside = np.ones(len(counts), np.bool_)
+        if self.regions is not None:
+            is_inside = self.regions.contains(np.full(len(places), self.index, np.int32), places, places + 1)
+        ploidy = ploidy_of(self.reference, self.index, places, self.sex)
+        doubts = doubts_of(called.rows.start, called.log_likelihood, ploidy[called.rows.start - called.start])
+        return find_blocks(counts, called.start, ploidy, is_inside, [*earlier, *called.calls], doubts)
+
+
+def write_calls(output: Path, contig: int, calls: Sequence[Call]) -> None:
+    """Writes calls of one contig (its place in the reference), whole."""
     columns: dict[str, Any] = {
         name: [getattr(call, name) for call in calls] for name in CALL_SCHEMA.names if name != "contig"
     }
-    table = pa.table({"contig": pa.array([index] * len(calls), pa.int32()), **columns}, schema=CALL_SCHEMA)
+    table = pa.table({"contig": pa.array([contig] * len(calls), pa.int32()), **columns}, schema=CALL_SCHEMA)
     with whole_file(output) as aside:
         pq.write_table(table, aside)
-    return {
-        "reads": reads,
-        "candidates": num_candidates,
-        "candidates_off_target": num_off_target,
-        "calls": len(calls),
-    }
 
 
 def finish_calls(
@@ -199,17 +249,10 @@ def finish_calls(
         BalanceError: The shards are not in order, or two of them hold one place.
     """
     names = [contig.name for contig in reference.contigs]
-    header = [
-        "##fileformat=VCFv4.2",
-        *header_lines,
-        *_HEADER,
-        *(f"##contig=<ID={contig.name},length={contig.length_bp}>" for contig in reference.contigs),
-        f"#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\t{sample_id}",
-    ]
     summary = {"calls": 0, "snv_calls": 0, "low_quality": 0}
     last = (-1, -1)
     with whole_file(output_vcf) as aside, open(aside, "wb") as handle, BgzfWriter(handle) as vcf:
-        vcf.write(("\n".join(header) + "\n").encode())
+        vcf.write(header_text(reference, sample_id, header_lines).encode())
         for shard in shards:
             for row in _rows(shard):
                 place = (row["contig"], row["start"])
@@ -219,7 +262,7 @@ def finish_calls(
                 summary["calls"] += 1
                 summary["snv_calls"] += len(row["ref"]) == 1 and all(len(alt) == 1 for alt in row["alts"])
                 summary["low_quality"] += row["filter"] != "PASS"
-                vcf.write(_format(row, names[row["contig"]]).encode())
+                vcf.write(record_line(row, names[row["contig"]]).encode())
     return summary
 
 
@@ -234,36 +277,3 @@ def _find_contig(handle: Any, reference: Reference, index: int) -> int | None:
 def _rows(shard: Path) -> Iterator[dict[str, Any]]:
     for batch in pq.ParquetFile(shard).iter_batches():
         yield from batch.to_pylist()
-
-
-def _format(row: dict[str, Any], contig: str) -> str:
-    depths = row["allele_depths"]
-    if row["alleles"]:
-        values = {
-            "GT": "/".join(map(str, row["alleles"])),
-            "GQ": str(row["genotype_quality"]),
-            "DP": str(row["depth"]),
-            "AD": ",".join(map(str, depths)),
-            "PL": ",".join(map(str, row["likelihoods"])),
-        }
-    else:
-        fractions = (depth / max(row["depth"], 1) for depth in depths[1:])
-        values = {
-            "GT": ".",
-            "DP": str(row["depth"]),
-            "AD": ",".join(map(str, depths)),
-            "AF": ",".join(f"{fraction:.4f}" for fraction in fractions),
-        }
-    fields = (
-        contig,
-        str(to_position(row["start"])),
-        ".",
-        row["ref"],
-        ",".join(row["alts"]),
-        f"{row['qual']:.2f}",
-        row["filter"],
-        ".",
-        ":".join(values),
-        ":".join(values.values()),
-    )
-    return "\t".join(fields) + "\n"

@@ -119,6 +119,29 @@ def call_genotypes(
         )
 
 
+def doubts_of(start: np.ndarray, log_likelihood: np.ndarray, ploidy: np.ndarray) -> dict[int, tuple[int, int]]:
+    """By how much no copy is likelier than one and than two, Phred-scaled, at the places of weighed alleles.
+
+    Args:
+        start: int64 [n].
+        log_likelihood: float32 [n, 3], as for `call_genotypes`.
+        ploidy: uint8 [n]; where there is one copy of the place both numbers are of that.
+
+    Returns:
+        By place, the least of its alleles' numbers; below 0 where an allele is likelier than the reference.
+    """
+    doubts: dict[int, tuple[int, int]] = {}
+    likely = np.asarray(log_likelihood, np.float64)
+    one_copy = (ploidy & COPIES) == 1
+    none = np.where(one_copy, np.logaddexp(likely[:, 0], likely[:, 1]), likely[:, 0])
+    one = _PHRED * (none - np.where(one_copy, likely[:, 2], likely[:, 1]))
+    two = _PHRED * (none - likely[:, 2])
+    for place, less, more in zip(start.tolist(), np.rint(one).tolist(), np.rint(two).tolist(), strict=True):
+        known = doubts.get(place, (less, more))
+        doubts[place] = int(min(known[0], less)), int(min(known[1], more))
+    return doubts
+
+
 @dataclass(frozen=True, slots=True)
 class _Genotype:
     """What is carried at a site: rows among its alleles, and the genotype that numbers them from 1."""

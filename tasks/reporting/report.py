@@ -292,6 +292,8 @@ def _files(samples: Json) -> list[FileRow]:
             ".callable.bed",
             "Stretches of the genome, or of its regions: where no record means the reference, and why not elsewhere.",
         ),
+        (".g.vcf.gz", "Genomic VCF: the calls, and blocks where the sample has the reference; for joint genotyping."),
+        (".g.vcf.gz.tbi", "Index of the genomic VCF."),
         (".targets.parquet", "Depth of each line of the regions' BED."),
         (".genes.parquet", "Depth of each gene, over the bases of its targets."),
         (".gaps.bed.gz", "Stretches of targets below a depth of 20: their genes and lowest depth."),
