@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pysam
 import pytest
 
 from tasks.files import read_json
@@ -34,7 +35,8 @@ def run(cohort: Cohort, panel: Path, tmp_path_factory: pytest.TempPathFactory) -
         "panel.csv", [{"sample": "B", "bam": cohort.individual.bam}, {"sample": "V", "vcf": cohort.vcf}]
     )
     done = run_command(
-        "score", sheet, "--reference", cohort.reference, "--output", output, "--regions", panel, "--padding", 50
+        "score", sheet, "--reference", cohort.reference, "--output", output, "--regions", panel, "--padding", 50,
+        "--gvcf",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return output
@@ -65,13 +67,27 @@ def test_every_output_of_a_panel_is_there_and_agrees(run: Path) -> None:
     assert curve["B"]["20"] == round(100 * sample["metrics"]["share_20"], 4)
 
 
+def test_the_genomic_vcf_covers_the_panel(run: Path) -> None:
+    told = dict.fromkeys(("chr1", "chr2"), 0)
+    with pysam.VariantFile(str(run / "samples/B/B.g.vcf.gz")) as file:
+        assert f"Plan={manifest_of(run)['samples']['B']['plan']}" in str(file.header)
+        for record in file:
+            assert record.alts is not None
+            assert record.alts[-1] == "<*>"
+            told[record.contig] += record.stop - record.start
+        assert sum(1 for _ in file.fetch("chr1", 1_500, 1_501)) >= 1
+    assert told["chr1"] == pytest.approx(3_000 + 4 * 50, abs=30)
+    assert told["chr2"] == pytest.approx(400 + 2 * 50, abs=30)
+    assert not list((run / "samples" / "V").glob("*.g.vcf.gz"))
+
+
 def test_a_lost_output_is_made_again(cohort: Cohort, panel: Path, run: Path) -> None:
     before = outputs(run)
-    for name in ("B.callable.bed", "B.genes.parquet"):
+    for name in ("B.callable.bed", "B.genes.parquet", "B.g.vcf.gz"):
         (run / "samples" / "B" / name).unlink()
     done = run_command(
         "score", cohort.folder / "panel.csv", "--reference", cohort.reference, "--output", run, "--regions", panel,
-        "--padding", 50,
+        "--padding", 50, "--gvcf",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert outputs(run) == before
