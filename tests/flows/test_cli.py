@@ -111,7 +111,7 @@ def test_check_tells_every_sample_and_ends_with_2_at_a_fault(sheet: Path) -> Non
     assert told.output.startswith("reference: build unknown, 2 contigs, 4,000 bp\nok      A: vcf;")
     assert told.output.endswith("1 samples, 0 with faults\n")
     (sheet.parent / "b.vcf").write_text("no VCF\n")
-    (sheet.parent / "c.fq").write_text("@r\nACGT\n+\nIIII\n")
+    (sheet.parent / "c.fq").write_text(f"@r\n{'ACGT' * 25}\n+\n{'I' * 100}\n")
     sheet.write_text("sample,vcf,fastq_1\nA,a.vcf,\nB,b.vcf,\nC,,c.fq\n")
     told = invoke("check", sheet)
     assert told.exit_code == 2
