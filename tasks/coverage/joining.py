@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from tasks.bgzf import BgzfWriter
@@ -19,6 +20,7 @@ from tasks.coverage.targets import Targets
 from tasks.errors import BalanceError
 from tasks.files import whole_file
 from tasks.genome.reference import Reference
+from tasks.genome.regions import Regions, merge_regions
 
 TARGETS, GENES, GAPS, CALLABLE = ".targets.parquet", ".genes.parquet", ".gaps.bed.gz", ".callable.bed"
 """How the names of the outputs end."""
@@ -168,6 +170,24 @@ def write_callable(parts: Sequence[Path], reference: Reference, output: Path) ->
             bed.write("".join(f"{line}\n" for line in lines).encode())
             num_stretches += start.size
     return {"stretches": num_stretches}
+
+
+def read_callable(bed: Path, reference: Reference) -> Regions:
+    """The places that `write_callable` labels CALLABLE."""
+    options = pcsv.ReadOptions(column_names=["contig", "start", "end", "state"])
+    types = {"contig": pa.string(), "start": pa.int64(), "end": pa.int64(), "state": pa.string()}
+    if not bed.stat().st_size:
+        return merge_regions(*(np.zeros(0, np.int64) for _ in range(3)))
+    table = pcsv.read_csv(
+        bed,
+        read_options=options,
+        parse_options=pcsv.ParseOptions(delimiter="\t"),
+        convert_options=pcsv.ConvertOptions(column_types=types),
+    )
+    table = table.filter(pc.equal(table["state"], "CALLABLE"))
+    names = pa.array([contig.name for contig in reference.contigs], pa.string())
+    contig = pc.index_in(table["contig"], names).to_numpy()
+    return merge_regions(contig, table["start"].to_numpy(), table["end"].to_numpy())
 
 
 def _joined_states(parts: Sequence[Path], borders: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasks.coverage.joining import CALLABLE, read_callable
 from tasks.files import make_folder, read_json, whole_file, write_json
+from tasks.genome.regions import Regions
 from tasks.identity.kinship import RELATIONS, PairBlock, compare_pairs
 from tasks.identity.pedigree import Person, check_trios, pair_expectation, pair_warning, read_persons
 from tasks.identity.sites import GenotypeFile, build_matrix
@@ -60,7 +62,7 @@ def compare_cohort(root: str, sample_ids: list[str]) -> Json:
         each for sample_id in sample_ids for each in sample_warnings(run.sample(sample_id), summaries[sample_id])
     ]
     files = [
-        GenotypeFile(sample_id, run.folder.genotypes(sample_id), run.regions(sample_id)) for sample_id in sample_ids
+        GenotypeFile(sample_id, run.folder.genotypes(sample_id), _looked_at(run, sample_id)) for sample_id in sample_ids
     ]
     matrix = build_matrix(files)
     persons = read_persons(matrix.samples, matrix.columns, run.settings["samples"])
@@ -98,6 +100,13 @@ def compare_cohort(root: str, sample_ids: list[str]) -> Json:
     }
     write_json(run.folder.identity_summary, summary)
     return {"subjects": len(persons), "warnings": len(warnings)}
+
+
+def _looked_at(run: Run, sample_id: str) -> Regions | None:
+    """Where no record of a sample means the reference: its callable places, or else its regions."""
+    if run.sample(sample_id)["kind"] == "vcf":
+        return run.regions(sample_id)
+    return read_callable(run.folder.sample(sample_id) / f"{sample_id}{CALLABLE}", run.reference)
 
 
 def _summaries(run: Run, sample_id: str) -> Json:

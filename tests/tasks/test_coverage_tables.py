@@ -11,7 +11,7 @@ import pytest
 
 from tasks.calling.calling import Alignment
 from tasks.coverage.exons import load_exons, prepare_exons, read_exons
-from tasks.coverage.joining import summarise_coverage, write_callable, write_target_tables
+from tasks.coverage.joining import read_callable, summarise_coverage, write_callable, write_target_tables
 from tasks.coverage.measuring import measure_stretch, plan_stretches
 from tasks.coverage.targets import Targets, read_targets
 from tasks.errors import RegionsError
@@ -104,6 +104,10 @@ def test_callable_regions_are_those_of_a_plain_count(
     alignment: Alignment, reference: Reference, tmp_path: Path
 ) -> None:
     summary, folder = cover(alignment, reference, tmp_path / "whole", 10_000, None, None)
+    found = read_callable(folder / "S.callable.bed", reference)
+    names = [reference.contigs[contig].name for contig in found.contig]
+    rows = zip(names, found.start.tolist(), found.end.tolist(), strict=True)
+    assert list(rows) == [row[:3] for row in read_rows(folder / "S.callable.bed") if row[3] == "CALLABLE"]
     expected = []
     for name, (usable, well, poorly) in depths(alignment).items():
         expected += stretches(plain_states(usable, well, poorly, CONTIGS[name]), name)

@@ -53,7 +53,8 @@ def folder(population: Population, tmp_path_factory: pytest.TempPathFactory) -> 
     for sample_id in samples:
         make_folder(folder.sample_work(sample_id))
         collect_alleles(str(folder.root), sample_id)
-        write_json(folder.summary(sample_id, "failed"), {"reason": "LATER", "message": "not scored", "blame": "input"})
+        mark = {"status": "failed", "reason": "LATER", "message": "not scored", "blame": "input", "digests": {}}
+        write_json(folder.summary(sample_id, "failed"), mark)
     compare_cohort(str(folder.root), list(samples))
     return folder
 
