@@ -160,9 +160,10 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     from tasks.sheets.sheet import read_sheet
 
     sheet = read_sheet(parameters["sheet"])
-    check_regions(sheet, parameters["regions"], parameters["padding_bp"], parameters["genes"])
-    check_gvcf(sheet, parameters["gvcf"])
     pipeline = make_pipeline(parameters["pipeline"], parameters["options"])
+    regions, padding_bp, genes = parameters["regions"], parameters["padding_bp"], parameters["genes"]
+    check_regions(sheet, regions, padding_bp, genes, pipeline.resources)
+    check_gvcf(sheet, parameters["gvcf"])
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass

@@ -45,6 +45,9 @@ def _describe(kind: type[Pipeline], repository: Path) -> list[str]:
     if not options:
         lines.append("  options: none")
     lines += map(_describe_field, kind.fields)
+    if kind.gene_fields:
+        columns = ", ".join(field.name for field in kind.gene_fields)
+        lines.append(f"  file cohort/allele_gene.parquet: a row per allele and gene ({columns})")
     if kind.caution:
         lines.append(f"  caution: {kind.caution}")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,37 @@ def check_gvcf(sheet: SampleSheet, gvcf: bool) -> None:
         )
 
 
-def check_regions(sheet: SampleSheet, regions: Path | None, padding_bp: int = 0, genes: Path | None = None) -> None:
-    """Refuses regions, padding and genes that would be without effect on every sample.
+def check_regions(
+    sheet: SampleSheet,
+    regions: Path | None,
+    padding_bp: int = 0,
+    genes: Path | None = None,
+    resources: Sequence[str] = (),
+) -> None:
+    """Refuses regions, padding and genes that would be without effect on every sample, and genes that are missing.
+
+    Args:
+        sheet: The sample sheet.
+        regions: The run's BED.
+        padding_bp: Bases added around its intervals.
+        genes: The run's genes.
+        resources: What the pipeline needs.
 
     Raises:
-        InputError: There is padding, or there are genes, and no region they are for; or there are regions and each
-            sample has its own.
+        InputError: There is padding, or there are genes, and nothing they are for; or there are regions and each
+            sample has its own; or the pipeline needs genes and there are none.
     """
+    if "genes" in resources and not genes:
+        raise InputError(
+            "the pipeline needs genes; give a GTF or GFF3 by --genes", field="genes", reason="BAD_PARAMETER"
+        )
     if padding_bp and not regions and not any(sample.regions for sample in sheet.samples):
         raise InputError(
             f"--padding {padding_bp}: there are no regions to pad; give --regions, or a column regions in the sheet",
             field="padding_bp",
             reason="BAD_PARAMETER",
         )
-    if genes and not regions and not any(sample.regions for sample in sheet.samples):
+    if genes and "genes" not in resources and not regions and not any(sample.regions for sample in sheet.samples):
         raise InputError(
             f"--genes {genes}: there are no regions whose genes it could name; give --regions, or a column regions in "
             "the sheet",

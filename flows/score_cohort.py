@@ -92,9 +92,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         BalanceError: Records or alleles were lost.
     """
     sheet = read_sheet(parameters.sheet)
-    check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes)
-    check_gvcf(sheet, parameters.gvcf)
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
+    check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes, pipeline.resources)
+    check_gvcf(sheet, parameters.gvcf)
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
         folder = stack.enter_context(locked_folder(parameters.output.resolve()))

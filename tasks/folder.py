@@ -16,7 +16,8 @@ from tasks.plan import read_plan
 
 _MULTIQC, _MULTIQC_REASONS, _MULTIQC_IDENTITY = "cohort_mqc.json", "cohort_reasons_mqc.json", "identity_mqc.json"
 _MULTIQC_COVERAGE = "cohort_coverage_mqc.json"
-_ALLELES, _IDENTITY = "cohort/alleles.parquet", "cohort/identity.parquet"
+_ALLELES, _ALLELE_GENES = "cohort/alleles.parquet", "cohort/allele_gene.parquet"
+_IDENTITY = "cohort/identity.parquet"
 _OURS = (
     "plan.json",
     "manifest.json",
@@ -26,6 +27,7 @@ _OURS = (
     _MULTIQC_COVERAGE,
     _MULTIQC_IDENTITY,
     _ALLELES,
+    _ALLELE_GENES,
     _IDENTITY,
 )
 _LOCK, _MARK = ".lock", ".cohortflow"
@@ -91,8 +93,13 @@ class RunFolder:
         return self.root / _ALLELES
 
     @property
+    def allele_genes(self) -> Path:
+        """Answers by allele and gene; there where the pipeline has that grain."""
+        return self.root / _ALLELE_GENES
+
+    @property
     def alleles_digest(self) -> Path:
-        """The digest of `alleles` as it was written: known scores are taken from no other file."""
+        """The digests of `alleles` and `allele_genes` as written: known scores are taken from no other file."""
         return self.work / "alleles.json"
 
     @property

@@ -6,7 +6,7 @@ A lab adds its own by an entry point of the group ``cohortflow.pipelines`` that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -29,11 +29,13 @@ from tasks.windows import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tasks.coverage.exons import Exons
     from tasks.genome.reference import Reference
 
 
-UNITS = ("allele",)
-"""What a run can compute for: a pipeline of another unit is refused when it is loaded."""
+UNITS, KEYS, RESOURCES = ("allele",), ("allele",), ("genes",)
+"""What a run can compute for, what it tells units apart by, and what it can give a pipeline beside the reference: one
+that asks for anything else is refused when it is loaded."""
 
 
 class PipelineError(InputError):
@@ -75,11 +77,42 @@ class Rows:
         inputs: Named arrays, each ``[num_rows, ...]``.
         allele: int64 ``[num_rows]``, the allele that each row belongs to.
         reason: object ``[num_alleles]``, why an allele has no row, else None.
+        gene: object ``[num_rows]``, the gene that each row is of, where an allele has a row for each of several.
     """
 
     inputs: dict[str, NDArray[Any]]
     allele: NDArray[np.int64]
     reason: NDArray[np.object_]
+    gene: NDArray[np.object_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a pipeline may need beside the reference; None where it did not ask for it.
+
+    Attributes:
+        genes: The exons of the run's ``--genes``.
+    """
+
+    genes: Exons | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneValues:
+    """Answers of a finer grain: a row for each allele and gene.
+
+    Attributes:
+        allele: int64 [n], ascending, the place of the allele among those that were asked for.
+        gene: n names of genes.
+        values: For each field of `Pipeline.gene_fields` an array [n]; NaN (Float) or None marks a missing value.
+    """
+
+    allele: NDArray[np.int64]
+    gene: Sequence[str]
+    values: dict[str, NDArray[Any]]
+
+
+NO_RESOURCES = Resources()
 
 
 class NoOptions(BaseModel):
@@ -95,9 +128,11 @@ class Pipeline(ABC):
         name: How users call it.
         title: One line for people.
         unit: What it computes for, one of `UNITS`.
+        key: What makes two units one, of which the answer is computed once: one of `KEYS`.
         ensemble: The model that answers its rows.
-        resources: What it needs beside the reference (``genes``, ``regions``).
-        fields: The INFO fields it writes.
+        resources: What it needs beside the reference, of `RESOURCES`.
+        fields: The INFO fields it writes, a value for each allele (``A``), or entries that each name their allele.
+        gene_fields: The columns of ``cohort/allele_gene.parquet``, a row for each allele and gene; none without.
         caution: What a reader of its output must know, or None; the report shows it.
         options_type: The pydantic model of its options.
     """
@@ -105,9 +140,11 @@ class Pipeline(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     unit: ClassVar[str] = "allele"
+    key: ClassVar[str] = "allele"
     ensemble: ClassVar[str]
     resources: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[OutputField, ...]]
+    gene_fields: ClassVar[tuple[OutputField, ...]] = ()
     caution: ClassVar[str | None] = None
     options_type: ClassVar[type[BaseModel]] = NoOptions
 
@@ -120,13 +157,20 @@ class Pipeline(ABC):
             raise PipelineError(f"pipeline {self.name}: {faults} (options: {known})", field="option") from error
 
     @abstractmethod
-    def expand(self, alleles: pa.Table, reference: Reference, shapes: Mapping[str, tuple[int, ...]]) -> Rows:
+    def expand(
+        self,
+        alleles: pa.Table,
+        reference: Reference,
+        shapes: Mapping[str, tuple[int, ...]],
+        resources: Resources = NO_RESOURCES,
+    ) -> Rows:
         """Turns alleles into rows of the ensemble, or a reason.
 
         Args:
             alleles: Distinct alleles in `tasks.variants.alleles.ALLELE_SCHEMA`.
             reference: The genome.
             shapes: For each input of the ensemble its dimensions without the batch's.
+            resources: What the pipeline asked for.
         """
 
     @abstractmethod
@@ -134,8 +178,13 @@ class Pipeline(ABC):
         """Turns the ensemble's answers into one value per allele and field.
 
         Returns:
-            For each field an array ``[num_alleles]``; NaN (Float) or None marks a missing value.
+            For each field an array ``[num_alleles]``; NaN (Float) or None marks a missing value. A field of any number
+            of entries is a String, its entries joined by commas.
         """
+
+    def collapse_genes(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> GeneValues:
+        """Turns the ensemble's answers into a row for each allele and gene; asked of pipelines with `gene_fields`."""
+        raise NotImplementedError(f"pipeline {self.name} has gene_fields and does not say their values")
 
 
 class DemoEffect(Pipeline):
@@ -155,7 +204,13 @@ class DemoEffect(Pipeline):
     )
     caution = "CF_DEMO_EFFECT comes from a model trained on simulated labels: it has no clinical meaning."
 
-    def expand(self, alleles: pa.Table, reference: Reference, shapes: Mapping[str, tuple[int, ...]]) -> Rows:
+    def expand(
+        self,
+        alleles: pa.Table,
+        reference: Reference,
+        shapes: Mapping[str, tuple[int, ...]],
+        resources: Resources = NO_RESOURCES,
+    ) -> Rows:
         """One row per allele: its reference window and the window with the allele put in."""
         contig = alleles["contig"].to_numpy()
         start = alleles["start"].to_numpy()
@@ -193,18 +248,21 @@ def pipeline_types() -> dict[str, type[Pipeline]]:
     """Every pipeline that can be run, by name: the shipped ones, then those of installed entry points.
 
     Raises:
-        PipelineError: An entry point is no pipeline, or of a unit that no run can compute.
+        PipelineError: An entry point is no pipeline, or asks for what no run can give.
     """
     types: dict[str, type[Pipeline]] = {DemoEffect.name: DemoEffect}
     for point in entry_points(group="cohortflow.pipelines"):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):
             raise PipelineError(f"entry point {point.name!r} ({point.value}) is not a Pipeline subclass")
-        if loaded.unit not in UNITS:
-            raise PipelineError(
-                f"pipeline {loaded.name!r} ({point.value}): unit {loaded.unit!r}; this version computes per "
-                f"{', '.join(UNITS)} only"
-            )
+        asked = (("unit", (loaded.unit,), UNITS), ("key", (loaded.key,), KEYS))
+        for what, wanted, known in (*asked, ("resource", loaded.resources, RESOURCES)):
+            strange = [each for each in wanted if each not in known]
+            if strange:
+                raise PipelineError(
+                    f"pipeline {loaded.name!r} ({point.value}): {what} {strange[0]!r}; this version has "
+                    f"{', '.join(known)} only"
+                )
         types[loaded.name] = loaded
     return types
 

@@ -15,7 +15,7 @@ from tasks.files import read_json, write_json
 from tasks.folder import RunFolder
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import Regions, read_bed
-from tasks.pipelines import Pipeline, make_pipeline
+from tasks.pipelines import Pipeline, Resources, make_pipeline
 from tasks.plan import Plan, read_plan
 
 CALLER = "reads"
@@ -46,6 +46,12 @@ class Run:
         """The pipeline with its options."""
         recipe = self.plan.recipe["pipeline"]
         return make_pipeline(recipe["name"], recipe["options"])
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What the pipeline asked for beside the reference."""
+        needs_genes = "genes" in self.pipeline.resources
+        return Resources(genes=load_exons(self.folder.exons) if needs_genes else None)
 
     @cached_property
     def annotations(self) -> tuple[AnnotationSource, ...]:

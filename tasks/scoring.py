@@ -22,7 +22,7 @@ from tasks.folder import RunFolder
 from tasks.genome.reference import Reference
 from tasks.intervals import to_position
 from tasks.model_host import model_server
-from tasks.pipelines import OutputField, Pipeline
+from tasks.pipelines import GeneValues, OutputField
 from tasks.run import Run, load_run
 from tasks.variants.allele_runs import BIN_SHIFT, distinct_alleles, locus_histogram
 
@@ -51,6 +51,10 @@ class ScoreShard:
         """The shard's scores; its summary lies beside them as JSON."""
         return folder.scores / self.cut / f"{self.locus_start:016x}-{self.locus_end:016x}.parquet"
 
+    def gene_path(self, folder: RunFolder) -> Path:
+        """The shard's answers by allele and gene, of a pipeline that has such."""
+        return self.path(folder).with_suffix(".genes.parquet")
+
 
 def annotation_runs(folder: RunFolder, shards: Sequence[ScoreShard]) -> Path:
     """Where the runs of annotations lie that are joined to these shards."""
@@ -62,6 +66,13 @@ def score_schema(fields: Sequence[OutputField]) -> pa.Schema:
     place = [("contig", pa.string()), ("pos", pa.int64()), ("ref", pa.string()), ("alt", pa.string())]
     values = [(field.name, _ARROW_TYPES[field.kind]) for field in fields]
     return pa.schema([("locus", pa.uint64()), ("code", pa.uint64()), *place, *values, ("reason", pa.string())])
+
+
+def gene_schema(fields: Sequence[OutputField]) -> pa.Schema:
+    """The columns of ``cohort/allele_gene.parquet``: key, place, allele, gene, one column per field."""
+    place = [("contig", pa.string()), ("pos", pa.int64()), ("ref", pa.string()), ("alt", pa.string())]
+    values = [(field.name, _ARROW_TYPES[field.kind]) for field in fields]
+    return pa.schema([("locus", pa.uint64()), ("code", pa.uint64()), *place, ("gene", pa.string()), *values])
 
 
 def plan_score_shards(runs: Sequence[str], shard_alleles: int = SHARD_ALLELES) -> list[ScoreShard]:
@@ -103,10 +114,15 @@ def score_shard(root: str, shard: ScoreShard, runs: Sequence[str]) -> dict[str, 
         summary: dict[str, Any] = read_json(summary_path)
         return summary
     alleles = distinct_alleles([Path(r) for r in runs], shard.locus_start, shard.locus_end)
-    known = _known_scores(run, shard)
+    known = _known(run.folder.alleles, score_schema(run.pipeline.fields), shard)
     new = alleles.filter(pc.invert(_is_in(alleles, known))) if known.num_rows else alleles
-    fresh = _score(run, new)
+    fresh, fresh_genes = _score(run, new)
     table = pa.concat_tables([known, fresh]).sort_by([("locus", "ascending"), ("code", "ascending")])
+    if fresh_genes is not None:
+        known_genes = _known(run.folder.allele_genes, fresh_genes.schema, shard)
+        order = [("locus", "ascending"), ("code", "ascending"), ("gene", "ascending")]
+        with whole_file(shard.gene_path(run.folder)) as aside:
+            pq.write_table(pa.concat_tables([known_genes, fresh_genes]).sort_by(order), aside)
     with whole_file(path) as aside:
         pq.write_table(table, aside)
     reasons = pc.value_counts(fresh["reason"].drop_null()).to_pylist()
@@ -120,14 +136,13 @@ def score_shard(root: str, shard: ScoreShard, runs: Sequence[str]) -> dict[str, 
     return summary
 
 
-def _known_scores(run: Run, shard: ScoreShard) -> pa.Table:
-    """The rows of the folder's table that lie in the shard."""
-    schema = score_schema(run.pipeline.fields)
-    if not run.folder.alleles.exists():
+def _known(path: Path, schema: pa.Schema, shard: ScoreShard) -> pa.Table:
+    """The rows of one of the folder's tables that lie in the shard."""
+    if not path.exists():
         return schema.empty_table()
     start, end = pa.scalar(shard.locus_start, pa.uint64()), pa.scalar(shard.locus_end, pa.uint64())
     inside = (pc.field("locus") >= start) & (pc.field("locus") < end)
-    return pq.read_table(run.folder.alleles, columns=schema.names, filters=inside).cast(schema)
+    return pq.read_table(path, columns=schema.names, filters=inside).cast(schema)
 
 
 def _is_in(alleles: pa.Table, known: pa.Table) -> pa.Array:
@@ -141,26 +156,37 @@ def _is_in(alleles: pa.Table, known: pa.Table) -> pa.Array:
     return pa.array(np.isin(keys(alleles), keys(known)))
 
 
-def _score(run: Run, alleles: pa.Table) -> pa.Table:
-    """Asks the worker's model server for the rows of `alleles`; returns a table in the score schema."""
+def _score(run: Run, alleles: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Asks the worker's model server for the rows of `alleles`.
+
+    Returns:
+        A table in the score schema, and one in the gene schema where the pipeline has that grain.
+    """
     pipeline = run.pipeline
     ensemble = pipeline.ensemble
     columns: dict[str, Any] = {}
+    genes = None
     if alleles.num_rows:
         model = run.plan.recipe["models"][ensemble]
         server, version = model_server({ensemble: model["digest"]}), model["version"]
         shapes = {spec.name: spec.dims for spec in server.metadata(ensemble, version).inputs}
-        rows = pipeline.expand(alleles, run.reference, shapes)
+        rows = pipeline.expand(alleles, run.reference, shapes, run.resources)
         outputs = server.infer(ensemble, rows.inputs, version=version) if len(rows.allele) else {}
         values = pipeline.collapse(alleles.num_rows, rows, outputs) if len(rows.allele) else {}
         reason = pa.array(rows.reason, pa.string(), from_pandas=True)
         columns = {"reason": reason, **values}
-    return _as_scores(alleles, columns, pipeline, run.reference)
+        if pipeline.gene_fields and len(rows.allele):
+            genes = pipeline.collapse_genes(alleles.num_rows, rows, outputs)
+    scores = _as_table(alleles, columns, score_schema(pipeline.fields), run.reference)
+    if not pipeline.gene_fields:
+        return scores, None
+    found = genes or GeneValues(np.zeros(0, np.int64), (), {})
+    columns = {"gene": pa.array(found.gene, pa.string()), **found.values}
+    return scores, _as_table(alleles.take(found.allele), columns, gene_schema(pipeline.gene_fields), run.reference)
 
 
-def _as_scores(alleles: pa.Table, columns: dict[str, Any], pipeline: Pipeline, reference: Reference) -> pa.Table:
+def _as_table(alleles: pa.Table, columns: dict[str, Any], schema: pa.Schema, reference: Reference) -> pa.Table:
     names = pa.array([contig.name for contig in reference.contigs])
-    schema = score_schema(pipeline.fields)
     place = {
         "locus": alleles["locus"],
         "code": alleles["code"],
@@ -183,22 +209,29 @@ def _as_scores(alleles: pa.Table, columns: dict[str, Any], pipeline: Pipeline, r
 def drop_scores(folder: RunFolder) -> None:
     """Removes every score in the folder: they are those of another plan."""
     folder.alleles.unlink(missing_ok=True)
+    folder.allele_genes.unlink(missing_ok=True)
     shutil.rmtree(folder.scores, ignore_errors=True)
 
 
 def drop_damaged_scores(folder: RunFolder) -> bool:
-    """Removes the folder's table unless its content is what was written; returns whether a whole one is there."""
+    """Removes the folder's tables unless their content is what was written; returns whether whole ones are there."""
     try:
-        is_whole: bool = file_sha256(folder.alleles) == read_json(folder.alleles_digest)["sha256"]
+        written = read_json(folder.alleles_digest)
+        is_whole: bool = file_sha256(folder.alleles) == written["sha256"]
+        if "genes_sha256" in written:
+            is_whole &= file_sha256(folder.allele_genes) == written["genes_sha256"]
     except FileNotFoundError:
         is_whole = False
     if not is_whole:
         folder.alleles.unlink(missing_ok=True)
+        folder.allele_genes.unlink(missing_ok=True)
     return is_whole
 
 
 def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
     """Joins the shards into ``cohort/alleles.parquet``; its bytes do not depend on how the genome was cut.
+
+    Also ``cohort/allele_gene.parquet``, where the pipeline has that grain.
 
     The schema's metadata (``cohortflow``, JSON) has what made the scores: pipeline, models, build.
 
@@ -219,7 +252,16 @@ def finish_scores(root: str, shards: Sequence[ScoreShard]) -> dict[str, Any]:
             for group in _regrouped(_with_annotations(run, shards), schema):
                 writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
                 num_alleles += group.num_rows
-    write_json(run.folder.alleles_digest, {"sha256": file_sha256(run.folder.alleles)})
+    digests = {"sha256": file_sha256(run.folder.alleles)}
+    if run.pipeline.gene_fields:
+        schema = gene_schema(run.pipeline.gene_fields)
+        tables = (pq.read_table(shard.gene_path(run.folder)) for shard in shards)
+        with whole_file(run.folder.allele_genes) as aside:
+            with pq.ParquetWriter(aside, schema.with_metadata(stated.metadata), compression="zstd") as writer:
+                for group in _regrouped(tables, schema):
+                    writer.write_table(group, row_group_size=ROW_GROUP_ALLELES)
+        digests["genes_sha256"] = file_sha256(run.folder.allele_genes)
+    write_json(run.folder.alleles_digest, digests)
     # The table now answers for every shard: a later run takes known alleles from it.
     shutil.rmtree(run.folder.scores)
     return {"alleles": num_alleles}

@@ -17,7 +17,7 @@ from tasks.genome.reference import prepare_reference
 from tasks.pipelines import make_pipeline
 from tasks.plan import Plan
 from tasks.run import load_run, write_run
-from tasks.scoring import ScoreShard, _as_scores, finish_scores
+from tasks.scoring import ScoreShard, _as_table, finish_scores, score_schema
 from tasks.variants.allele_runs import distinct_alleles
 from tasks.variants.scanning import scan_variants
 from tests.tasks.test_annotations import CLINVAR, other
@@ -38,7 +38,13 @@ def test_columns_and_counts_do_not_depend_on_the_cuts(tmp_path: Path, cuts: list
     (request,) = parse_requests([f"cv={annotation}:ALLELEID,CLNREVSTAT"])
     source = AnnotationSource("cv", annotation, "d" * 64, open_source(request, reference, tmp_path))
     pipeline = make_pipeline("demo-effect")
-    recipe = {"pipeline": {"name": pipeline.name, "options": {}}, "annotations": [source.to_json()]}
+    recipe = {
+        "version": "1",
+        "pipeline": {"name": pipeline.name, "options": {}},
+        "models": {},
+        "reference": {"digest": reference.digest, "build": None},
+        "annotations": [source.to_json()],
+    }
     write_run(folder, Plan(recipe, {}), {"annotations": {"cv": str(annotation)}, "samples": {}, "regions": None})
     assert load_run(str(folder.root)).annotations == (source,)
     cohort = tmp_path / "cohort.vcf"
@@ -50,7 +56,7 @@ def test_columns_and_counts_do_not_depend_on_the_cuts(tmp_path: Path, cuts: list
     for shard in shards:
         alleles = distinct_alleles(runs, shard.locus_start, shard.locus_end)
         with whole_file(shard.path(folder)) as aside:
-            pq.write_table(_as_scores(alleles, {}, pipeline, reference), aside)
+            pq.write_table(_as_table(alleles, {}, score_schema(pipeline.fields), reference), aside)
     counts = join_annotation(str(folder.root), "cv", shards)
     assert counts["records_in"] == 21
     assert finish_scores(str(folder.root), shards) == {"alleles": 30}
