@@ -10,7 +10,7 @@ help:
 	@echo "make demo      a small simulated cohort, scored: prints where the results are"
 	@echo "make test      the whole test suite"
 	@echo "make lint      ruff, mypy, import-linter"
-	@echo "make oracle    comparisons with bcftools, samtools and freebayes (make oracle-tools installs them on Debian)"
+	@echo "make oracle    comparisons with bcftools, samtools, freebayes and jellyfish (make oracle-tools installs them on Debian)"
 	@echo "make bench     speed beside the peers, as ratios"
 	@echo "make bench-calls  how well variants are called beside bcftools, freebayes and a plain rule (PICTURE=FILE.svg)"
 	@echo "make train     trains the shipped models again"
@@ -41,8 +41,8 @@ train: install
 	$(BIN)/cohortflow train --output data/models --seed 1
 
 oracle-tools:
-	for tool in bcftools samtools freebayes tabix; do command -v $$tool >/dev/null || missing=1; done; \
-	test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix; }
+	for tool in bcftools samtools freebayes tabix jellyfish; do command -v $$tool >/dev/null || missing=1; done; \
+	test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix jellyfish; }
 
 oracle: install
 	for script in infra/oracle_*.py; do $(BIN)/python $$script || exit 1; done

@@ -57,7 +57,6 @@ class ModelHost(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Dask: called when the plugin reaches a worker."""
-        os.umask(0o077)
         self._lock = threading.Lock()
         self._server: ModelServer | None = None
 
