@@ -91,7 +91,7 @@ def score(
 
     named = _options(options)
     _refuse_idle_flags(workers, scheduler, redis)
-    _interrupt_on_sigterm()
+    interrupts = _interrupt_on_signals()
     # Genomes are their owner's alone: also the files that libraries write, here and in the workers this starts.
     os.umask(0o077)
     if redis:
@@ -127,6 +127,8 @@ def score(
     except TaskError as error:
         _end(BAD_INPUT if error.blame == "input" else RUN_FAILED, error.message)
     except Exception as error:  # the last resort: a defect is told in one line, its traceback on request
+        if interrupts:  # a library made an error of its own of the interrupt
+            _end(CANCELLED, f"cancelled; the same command goes on in {output}")
         if os.environ.get("COHORTFLOW_TRACEBACK"):
             raise
         _end(RUN_FAILED, f"the run failed: {type(error).__name__}: {error} (COHORTFLOW_TRACEBACK=1 shows where)")
@@ -210,7 +212,8 @@ def _tell(result: CohortResult) -> NoReturn:
 
     details = SharedDetails()
     for sample_id, (reason, message) in result.failed.items():
-        click.echo(f"failed: {sample_id}: {reason}: {details.add(sample_id, message)}", err=True)
+        status = "incomplete" if sample_id in result.incomplete else "failed"
+        click.echo(f"{status}: {sample_id}: {reason}: {details.add(sample_id, message)}", err=True)
     for line in details.lines():
         click.echo(line, err=True)
     click.echo(f"{len(result.done)} of {len(result.done) + len(result.failed)} samples done")
@@ -225,13 +228,18 @@ def _end(code: int, message: str) -> NoReturn:
     sys.exit(code)
 
 
-def _interrupt_on_sigterm() -> None:
-    """SIGTERM cancels as Ctrl-C does."""
+def _interrupt_on_signals() -> list[int]:
+    """SIGTERM cancels as Ctrl-C does; returns a list that will hold the signals that came."""
+    came: list[int] = []
 
     def interrupt(number: int, frame: object) -> NoReturn:
+        came.append(number)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    return came
 
 
 @main.command()

@@ -58,11 +58,13 @@ class CohortResult:
         output: The run's folder.
         done: Samples whose outputs are there.
         failed: For each other sample its reason word and message.
+        incomplete: Those of them whose reads were aligned and counted, but not called.
     """
 
     output: Path
     done: tuple[str, ...]
     failed: dict[str, tuple[str, str]]
+    incomplete: frozenset[str] = frozenset()
 
 
 def folder_tag(output: Path) -> str:
@@ -233,13 +235,12 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
         score_alleles_task(root, [*prepared, *finished], execution.shard_alleles)
     progress.expect(WRITE, len(prepared))
     written = _each_sample(write_sample_task, [(root, i) for i in prepared], failed, WRITE)
-    for sample_id, error in failed.items():
-        fail_sample(folder, sample_id, error)
+    incomplete = frozenset(sample_id for sample_id, error in failed.items() if fail_sample(folder, sample_id, error))
     done = [i for i in plan.samples if i in finished or i in set(written)]
     run_unit(compare_cohort, root, done, what="comparing the samples with each other")
     statistics = client.run(host_statistics)
     write_results_task(root, list(statistics.values()), progress.seconds)
-    return CohortResult(folder.root, tuple(done), {i: (e.reason, e.message) for i, e in failed.items()})
+    return CohortResult(folder.root, tuple(done), {i: (e.reason, e.message) for i, e in failed.items()}, incomplete)
 
 
 def _each_sample(stage: Any, arguments: list[tuple[Any, ...]], failed: dict[str, TaskError], name: str) -> list[str]:

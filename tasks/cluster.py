@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -172,6 +173,8 @@ def _workers_ignore_interrupts() -> Iterator[None]:
 
     The thread that the cluster starts here, and every process it starts then or later, inherit the blocked signal.
     """
+    # Starting this helper of multiprocessing lifts the block from its thread (CPython, resource_tracker.py): so, first.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

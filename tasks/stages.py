@@ -80,13 +80,15 @@ def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
     return is_done and not lost
 
 
-def fail_sample(folder: RunFolder, sample_id: str, error: TaskError) -> None:
-    """Says why a sample is not done.
+def fail_sample(folder: RunFolder, sample_id: str, error: TaskError) -> bool:
+    """Says why a sample is not done; returns whether it is incomplete.
 
-    A sample whose reads were taken in before the caller refused them is incomplete, not failed: its alignment and the
-    quality control of its reads are delivered.
+    A sample whose reads were taken in before the caller refused them is incomplete, not failed: its alignment, the
+    quality control of its reads and its coverage are delivered.
     """
     is_incomplete = isinstance(error, ModelDataError) and folder.summary(sample_id, "intake").exists()
+    if is_incomplete and folder.summary(sample_id, "coverage").exists():
+        _deliver_coverage(load_run(str(folder.root)), sample_id)
     write_json(
         folder.summary(sample_id, "failed"),
         {
@@ -97,6 +99,7 @@ def fail_sample(folder: RunFolder, sample_id: str, error: TaskError) -> None:
             "digests": _digest_delivered(folder, sample_id) if is_incomplete else {},
         },
     )
+    return is_incomplete
 
 
 def _digest_delivered(folder: RunFolder, sample_id: str) -> dict[str, str]:

@@ -144,7 +144,7 @@ def read_alignment(
         "skipped": skipped,
         "read_groups": list(header.read_groups),
         "long_reads": header.has_long_platform or counts["read_length_median"] > LONG_READ_BP,
-        "warnings": warnings + _warnings(named, header, counts["counts"], sample_id),
+        "warnings": warnings + _warnings(named, counts["counts"]),
         "depth_in_regions": regions is not None,
         **contents.depth.to_json(),
         **counts,
@@ -252,14 +252,10 @@ def _check_reads(what: str, contents: _Contents, reference: Reference, *, is_fas
     return check.skipped
 
 
-def _warnings(names: str, header: AlignmentHeader, counts: dict[str, int], sample_id: str) -> list[str]:
-    warnings = []
-    samples = sorted({group["sample"] for group in header.read_groups if group["sample"]})
-    if samples and samples != [sample_id]:
-        warnings.append(f"{names}: the read groups name the sample {', '.join(samples)}, the sheet {sample_id}")
-    if not counts["used"]:
-        warnings.append(f"{names}: not one of {counts['total']:,} records can be used for calling")
-    return warnings
+def _warnings(names: str, counts: dict[str, int]) -> list[str]:
+    if counts["used"]:
+        return []
+    return [f"{names}: not one of {counts['total']:,} records can be used for calling"]
 
 
 def _without_sam(path: Path, reference: Reference, output: Path) -> Path:

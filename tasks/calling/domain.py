@@ -88,8 +88,8 @@ class CallerDomain:
         Raises:
             ModelDataError: Reason NO_MODEL_FOR_THIS_DATA, SPLICED_ALIGNMENTS or DEPTH_TOO_LOW.
         """
-        self.check_read_length(alignment["read_length_median"], alignment["long_reads"], what)
         self.check_platforms([group["platform"] for group in alignment["read_groups"]], what)
+        self.check_read_length(alignment["read_length_median"], alignment["long_reads"], what)
         if alignment["spliced_share"] > self.max_spliced_share:
             raise ModelDataError(
                 f"{what}: {alignment['spliced_share']:.1%} of the reads skip an intron (CIGAR N; at most "

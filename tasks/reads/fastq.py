@@ -25,6 +25,11 @@ Hashes = npt.NDArray[np.uint64]
 _NO_HASHES: Hashes = np.zeros(0, dtype=np.uint64)
 
 
+INTERLEAVED_AS_SINGLE = (
+    "reads come in pairs of one name: interleaved, but read as single; say so in the sheet (interleaved = yes)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """The FASTQ files of one lane, as the sheet gives them.
@@ -145,7 +150,7 @@ def _check_single(source: _File, lane: Lane, warnings: list[str]) -> int:
             reason="MATES_DIFFER",
         )
     if not lane.interleaved and all_pairs and num_reads and not len(carry):
-        warnings.append(f"{source.path.name}: reads come in pairs of one name: interleaved, but read as single")
+        warnings.append(f"{source.path.name}: {INTERLEAVED_AS_SINGLE}")
     return num_reads // 2 if lane.interleaved else 0
 
 

@@ -20,6 +20,7 @@ from tasks.folder import RunFolder
 from tasks.identity.cohort import read_identity
 from tasks.pipelines import make_pipeline
 from tasks.plan import Plan, read_plan
+from tasks.reporting.data_warnings import data_warnings
 from tasks.reporting.sample_metrics import read_metrics
 from tasks.reporting.sample_notes import read_notes
 
@@ -67,7 +68,10 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         "cohort": _cohort(samples) | {"distinct": _distinct(folder, plan)},
         "samples": samples,
         "identity": {name: value for name, value in identity.items() if name not in _NOT_TOLD},
-        "warnings": identity.get("warnings", []),
+        "warnings": [
+            *identity.get("warnings", []),
+            *(each for i in plan.samples for each in data_warnings(i, stage_summaries(folder, i))),
+        ],
         "annotations": _annotations(folder, plan),
         "models": sum_counts(statistics),
         "seconds": dict(seconds),

@@ -129,6 +129,26 @@ def check_row(row: SheetRow, folder: Path, faults: Faults) -> None:
         faults.add(line, "variantcaller", caller, fault)
 
 
+def check_parents(rows: list[SheetRow], faults: Faults) -> None:
+    """Refuses samples that are parents of themselves, and parents of the other sex.
+
+    A parent is named by sample or by patient.
+    """
+    sexes: dict[str, str | None] = {}
+    for row in rows:
+        for column in ("sample", "patient"):
+            if row.values.get(column):
+                sexes[row.values[column]] = parse_sex(row.values.get("sex", ""))
+    for row in rows:
+        own = {row.values.get("sample"), row.values.get("patient")} - {None, ""}
+        for column, sex, word in (("paternal_id", "XX", "father"), ("maternal_id", "XY", "mother")):
+            parent = row.values.get(column, "")
+            if parent in own:
+                faults.add(row.line, column, parent, f"nobody is the {word} of themselves")
+            elif parent and sexes.get(parent) == sex:
+                faults.add(row.line, column, parent, f"is a {word} here, and its own line says sex {sex}")
+
+
 def check_repeats(rows: list[SheetRow], folder: Path, faults: Faults) -> None:
     """Refuses lines that are the same, and reads that are counted twice; samples may share a VCF."""
     lines_seen: dict[tuple[tuple[str, str], ...], int] = {}

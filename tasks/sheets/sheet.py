@@ -33,6 +33,7 @@ from tasks.sheets.rules import (
     KIND_OF_COLUMN,
     PATH_COLUMNS,
     check_ids,
+    check_parents,
     check_patients,
     check_repeats,
     check_row,
@@ -185,6 +186,7 @@ def read_sheet(path: Path) -> SampleSheet:
     if "sample" not in columns or not KIND_OF_COLUMN.keys() & columns.keys():
         faults.raise_any(path)
     check_repeats(rows, path.parent, faults)
+    check_parents(rows, faults)
     by_sample: dict[str, list[SheetRow]] = {}
     for row in rows:
         if row.values["sample"]:

@@ -29,7 +29,7 @@ LINE_FAULTS = (
 FAULT_TEXTS = {
     "HEADER_LINE": "a header line among the records",
     "FIELD_COUNT": "not as many tab-separated fields as the #CHROM line has",
-    "BAD_POS": "POS is not a whole number",
+    "BAD_POS": "POS is not a whole number, 0 or more",
     "EMPTY_FIELD": "CHROM, REF or ALT is empty",
     "NUL_BYTE": "a NUL byte",
 }

@@ -48,6 +48,7 @@ class ScanCounts:
         without_alt: Records with ALT ``.``.
         refs_checked: Records whose REF could be compared with the reference.
         refs_differ: Of those, the ones that differ, or that go past the end of their contig.
+        last_is_short: Whether the last line has too few (or too many) fields.
         is_sorted: Whether contigs stand together and positions rise in each.
         max_position: Largest end of a REF, 1-based.
     """
@@ -59,6 +60,7 @@ class ScanCounts:
         self.skipped: dict[str, int] = {}
         self.refs_checked = self.refs_differ = 0
         self.is_sorted = True
+        self.last_is_short = False
         self.max_position = 0
         self._per_contig = np.zeros(0, dtype=np.int64)
         self._last_contig, self._last_position = -1, -1
@@ -66,6 +68,8 @@ class ScanCounts:
     def add(self, block: RecordBlock) -> None:
         """Counts a block."""
         bad = block.lines.bad_lines
+        if len(block.lines.fault):
+            self.last_is_short = LINE_FAULTS[block.lines.fault[-1]] == "FIELD_COUNT"
         self.records += block.lines.num_records
         self.rejected += len(bad)
         self.records_in += block.lines.num_records + len(bad)
@@ -192,6 +196,7 @@ def scan_variants(
                 if rejects:
                     rejects.add(block)
                 runs.add(allele_table(block.lines.text, block.records, block.keys, reference))
+        _check_last_line(path, reader, counts)
         counts.check(what, path)
         contigs = counts.contigs(reader.contig_names)
         build = _check_contigs(what, reader, contigs, reference)
@@ -205,6 +210,16 @@ def scan_variants(
         "repairs": dict(sorted(reader.repairs.items())),
         "warnings": regions.warnings if regions else [],
     }
+
+
+def _check_last_line(path: Path, reader: RecordReader, counts: ScanCounts) -> None:
+    """Refuses a file that ends inside a line: no newline, and too few fields."""
+    if "final_newline" in reader.repairs and counts.last_is_short:
+        raise VariantFileError(
+            f"{path}: cut off: the last line has no newline and too few fields, after {counts.records:,} records; copy "
+            "the file again",
+            reason="TRUNCATED",
+        )
 
 
 def check_sample(path: Path, samples: tuple[str, ...], vcf_sample: str | None) -> None:

@@ -60,7 +60,11 @@ def test_reads_outside_the_domain_are_delivered_and_not_called(odd_reads: Cohort
         "tumour_reads": ("failed", "TUMOUR_SAMPLE"),
         "tumour_calls": ("done", None),
     }
-    assert samples["shallow"]["outputs"] == ["samples/shallow/shallow.bam", "samples/shallow/shallow.bam.bai"]
+    endings = (".bam", ".bam.bai", ".callable.bed")
+    assert samples["shallow"]["outputs"] == [f"samples/shallow/shallow{ending}" for ending in endings]
+    assert samples["spliced"]["outputs"] == ["samples/spliced/spliced.callable.bed"]
+    assert "incomplete: shallow: DEPTH_TOO_LOW" in run.stderr
+    assert "failed: tumour_reads: TUMOUR_SAMPLE" in run.stderr
     assert samples["shallow"]["metrics"]["depth"] == pytest.approx(3.3, abs=0.6)
     assert samples["spliced"]["metrics"]["mapped"] > 0.9
     assert samples["tumour_reads"]["outputs"] == []

@@ -254,7 +254,7 @@ def test_lines_that_are_no_records_go_unchanged_to_their_file(genome: Genome, tm
     assert (summary["records_in"], summary["records_out"], summary["rejected"]) == (252, 250, 2)
     rejected = (tmp_path / "out" / "S.rejected.vcf").read_bytes().splitlines(keepends=True)
     assert rejected[1:] == [
-        b"## line 104: BAD_POS: POS is not a whole number\n",
+        b"## line 104: BAD_POS: POS is not a whole number, 0 or more\n",
         bad[0],
         b"## line 256: HEADER_LINE: a header line among the records\n",
         bad[1],

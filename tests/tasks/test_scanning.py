@@ -183,7 +183,7 @@ def test_more_than_one_percent_of_bad_lines_fails(genome: Genome, tmp_path: Path
     assert caught.value.reason == "TOO_MANY_REJECTED"
     head, *lines = (tmp_path / "S.rejected.vcf").read_text().splitlines()
     assert "byte for byte" in head
-    assert lines[::2] == [f"## line {line}: BAD_POS: POS is not a whole number" for line in (202, 203)]
+    assert lines[::2] == [f"## line {line}: BAD_POS: POS is not a whole number, 0 or more" for line in (202, 203)]
     assert lines[1::2] == [bad[0].replace(" ", "\t")] * 2
     scan(make_text(records), genome, tmp_path, rejected=tmp_path / "S.rejected.vcf")
     assert not (tmp_path / "S.rejected.vcf").exists()
@@ -323,3 +323,16 @@ def test_every_odd_file_has_an_outcome(shared_data: Path, tmp_path: Path) -> Non
         "vcf_no_header.vcf": "NO_HEADER",
     }
     assert len(outcomes) > 25
+
+
+def test_a_text_that_ends_inside_a_line_is_cut_off(genome: Genome, tmp_path: Path) -> None:
+    base = genome[1]["chr1"][9]
+    whole = make_text([f"chr1 10 . {base} <DEL> . . ."] * 300)
+    assert scan(whole, genome, tmp_path)["records"] == 300
+    for lost in (6, 12):
+        with pytest.raises(VariantFileError, match=r"cut off: the last line .* after 299 records") as caught:
+            scan(whole[: len(whole) - lost], genome, tmp_path)
+        assert caught.value.reason == "TRUNCATED"
+    assert scan(whole.rstrip(), genome, tmp_path)["records"] == 300
+    fewer = whole.replace("<DEL>\t.\t.\t.\n", "<DEL>\n", 1)
+    assert scan(fewer, genome, tmp_path)["rejected"] == 1

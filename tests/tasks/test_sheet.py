@@ -555,3 +555,15 @@ def test_protocols(folder: Path, value: str, amplicon: bool) -> None:
 def test_a_misspelt_amplicon_is_no_other_protocol(folder: Path) -> None:
     with pytest.raises(SheetError, match="line 2, column protocol, 'Amplicons': write amplicon"):
         one(folder, "sample,fastq_1,protocol\nS,a_R1.fq.gz,Amplicons\n")
+
+
+def test_parents_are_others_and_of_their_sex(folder: Path) -> None:
+    header = "sample,patient,sex,paternal_id,maternal_id,vcf\n"
+    trio = "dad,d,XY,,,a.vcf\nmum,m,XX,,,b.vcf.gz\nkid,k,XX,{},{},c.bcf\n"
+    for father, mother in (("dad", "mum"), ("d", "m"), ("0", "nobody here")):
+        assert len(read(folder, header + trio.format(father, mother)).samples) == 3
+    found = faults(folder, header + trio.format("mum", "kid"))
+    assert found == [
+        "line 4, column paternal_id, 'mum': is a father here, and its own line says sex XX",
+        "line 4, column maternal_id, 'kid': nobody is the mother of themselves",
+    ]
