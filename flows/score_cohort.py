@@ -34,7 +34,7 @@ from tasks.genome.regions import read_bed
 from tasks.identity.cohort import compare_cohort
 from tasks.model_host import host_digests, host_statistics
 from tasks.pipelines import Pipeline, make_pipeline
-from tasks.plan import Plan, check_resumable, digest_files, read_plan
+from tasks.plan import Plan, check_resumable, digest_files, digested_names, read_plan
 from tasks.reporting.manifest import make_manifest
 from tasks.reporting.multiqc import write_multiqc
 from tasks.reporting.report import write_report
@@ -148,7 +148,7 @@ def _make_plan(
     )
     files |= {request.path for request in requests}
     progress.expect(DIGEST, len(files))
-    digests = digest_files(sorted(files), folder.work / "digests.json", lambda: progress.advance(DIGEST))
+    digests = digest_files(sorted(files), folder.digests, lambda: progress.advance(DIGEST))
     models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
     recipe: dict[str, Any] = {
         "version": version("cohortflow"),
@@ -196,7 +196,7 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     old = read_plan(folder.plan)
     if old is not None:
         finished = [i for i in old.samples if folder.summary(i, "output").exists()]
-        check_resumable(old, plan, finished)
+        check_resumable(old, plan, finished, digested_names(folder.digests))
         if old.recipe != plan.recipe:
             drop_scores(folder)
         for sample_id in old.samples.keys() - plan.samples.keys():

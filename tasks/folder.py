@@ -118,6 +118,11 @@ class RunFolder:
         return self.work / "exons.parquet"
 
     @property
+    def digests(self) -> Path:
+        """The digests of the inputs, so that none is read twice for them."""
+        return self.work / "digests.json"
+
+    @property
     def settings(self) -> Path:
         """Where inputs are and how the run works: what the workers need and the plan's identity does not hold."""
         return self.work / "settings.json"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tasks.errors import FolderError
@@ -70,10 +71,18 @@ def read_plan(path: Path) -> Plan | None:
         raise FolderError(f"{path}: not a plan of this program ({error}); use --overwrite") from error
 
 
-def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
+def check_resumable(
+    old: Plan, new: Plan, finished: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Checks that `new` may go on in a folder that holds `old`: the same recipe, and every finished sample unchanged.
 
     Samples may be added; a sample that failed or never finished may change; and where none ever finished, all may.
+
+    Args:
+        old: The folder's plan.
+        new: This run's plan.
+        finished: Samples whose outputs are in the folder.
+        names: Names of files by digest, for the message.
 
     Raises:
         FolderError: It may not; the message lists every difference.
@@ -81,7 +90,7 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
     held = sorted(finished)
     if not held:
         return
-    faults = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "")]
+    faults = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "", names)]
     for sample_id in held:
         if sample_id not in new.samples:
             faults.append(f"sample {sample_id}: is in the folder, not in the sheet")
@@ -89,7 +98,7 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
         before, now = old.samples.get(sample_id), new.samples[sample_id]
         if before is not None:
             faults += [
-                f"sample {sample_id}, {where}: was {a}, now {b}" for where, a, b in _differences(before, now, "")
+                f"sample {sample_id}, {where}: was {a}, now {b}" for where, a, b in _differences(before, now, "", names)
             ]
     if faults:
         raise FolderError(
@@ -101,27 +110,37 @@ def check_resumable(old: Plan, new: Plan, finished: Iterable[str]) -> None:
         )
 
 
-def _differences(old: Any, new: Any, where: str) -> list[tuple[str, str, str]]:
+def _differences(old: Any, new: Any, where: str, names: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Where two values differ, and how each reads there."""
     if isinstance(old, dict) or isinstance(new, dict):
         old, new = old or {}, new or {}
         found = []
         for key in sorted({*old, *new}):
-            found += _differences(old.get(key), new.get(key), f"{where}.{key}" if where else str(key))
+            found += _differences(old.get(key), new.get(key), f"{where}.{key}" if where else str(key), names)
         return found
-    return [] if old == new else [(where, _in_words(old), _in_words(new))]
+    return [] if old == new else [(where, _in_words(old, names), _in_words(new, names))]
 
 
-def _in_words(value: Any) -> str:
-    """A value of a plan as people read it; digests are cut."""
+def _in_words(value: Any, names: Mapping[str, str]) -> str:
+    """A value of a plan as people read it; digests are cut, and say whose they are where that is known."""
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(_in_words, value))
+        return ", ".join(_in_words(each, names) for each in value)
+    if isinstance(value, dict):
+        return f"{value.get('name', '')} ({_in_words(value.get('digest'), names)})".lstrip()
     text = str(value)
-    return f"{text[:12]}…" if isinstance(value, str) and len(text) == 64 else text
+    if len(text) != 64:
+        return text
+    return f"{text[:12]}…{f' ({names[text]})' if text in names else ''}"
+
+
+def digested_names(memory: Path) -> dict[str, str]:
+    """The names of the files that `digest_files` remembers, by their digest."""
+    known: dict[str, Any] = read_json(memory) if memory.exists() else {}
+    return {digest: Path(path).name for path, (_, digest) in known.items()}
 
 
 def digest_files(paths: Sequence[Path], memory: Path, on_done: Callable[[], None] = lambda: None) -> dict[Path, str]:

@@ -59,10 +59,19 @@ def test_differences_are_told_in_words() -> None:
     lanes = {"kind": "fastq", "files": [], "lanes": [["1", "3" * 64, None, False]]}
     caller = {**lanes, "lanes": [["1", "3" * 64, "4" * 64, True]], "models": {"reads": {"version": 2}}}
     with pytest.raises(FolderError) as caught:
-        check_resumable(Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": caller}), ["A"])
-    assert "lanes: was 1, 333333333333…, none, no, now 1, 333333333333…, 444444444444…, yes" in str(caught.value)
+        check_resumable(Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": caller}), ["A"], {"4" * 64: "R2.fq"})
+    now = "now 1, 333333333333…, 444444444444… (R2.fq), yes"
+    assert f"lanes: was 1, 333333333333…, none, no, {now}" in str(caught.value)
     assert "models.reads.version: was none, now 2" in str(caught.value)
     assert not set("[]{}") & set(str(caught.value))
+
+
+def test_annotations_differ_by_name_and_file() -> None:
+    source = {"name": "clinvar", "digest": "5" * 64, "fields": [{"id": "CLNSIG", "description": "long"}]}
+    plans = (Plan(RECIPE | {"annotations": each}, {"A": A}) for each in ([source], []))
+    with pytest.raises(FolderError, match=r"annotations: was clinvar \(555555555555…\), now none") as caught:
+        check_resumable(*plans, ["A"])
+    assert "long" not in str(caught.value)
 
 
 def test_unchanged_files_are_not_read_again(tmp_path: Path) -> None:
