@@ -26,7 +26,7 @@ from tasks.variants.scanning import check_sample as check_vcf_sample
 from tasks.variants.scanning import scan_variants
 from tasks.variants.text import VariantText
 
-_NAMES_SHOWN = 5
+_NAMES_SHOWN = 3
 MAX_WHOLE_BYTES = 200_000_000
 """Inputs up to this size are read whole, as the run will read them; of larger ones header and first records."""
 
@@ -183,13 +183,14 @@ def _check_alignment(path: Path, found: dict[str, Any], sample: Sample, referenc
 
 def _contig_notes(check: HeaderCheck, names: Sequence[str]) -> list[str]:
     """Says which build a header looks like and which of its contigs do not fit."""
-    misfits = [
-        f"{name} ({reason})" for name, reason in zip(names, check.match.reason, strict=True) if reason is not None
-    ]
     notes = [f"build {check.build or 'unknown'}, {len(names)} contigs"]
-    if misfits:
-        more = ", ..." if len(misfits) > _NAMES_SHOWN else ""
-        notes.append(f"{len(misfits)} contigs are not in the reference: {', '.join(misfits[:_NAMES_SHOWN])}{more}")
+    misfits: dict[str, list[str]] = {}
+    for name, reason in zip(names, check.match.reason, strict=True):
+        if reason is not None:
+            misfits.setdefault(reason, []).append(name)
+    for reason, found in misfits.items():
+        more = ", ..." if len(found) > _NAMES_SHOWN else ""
+        notes.append(f"{len(found)} contigs {reason}: {', '.join(found[:_NAMES_SHOWN])}{more}")
     return notes
 
 
