@@ -47,7 +47,7 @@ def test_every_odd_file_is_done_or_told(
         if sample["status"] != "done":
             assert sample["reason"] not in ("FAILED", "INTERNAL_ERROR", "WORKER_LOST"), sample
             assert len(sample["message"]) > 20
-            assert re.search(rf"failed: {re.escape(sample_id)}: {sample['reason']}", run.stderr)
+            assert re.search(rf"{sample['status']}: {re.escape(sample_id)}: {sample['reason']}", run.stderr)
             continue
         counts = sample["counts"]
         assert counts["records_in"] == counts["records_out"] + counts["rejected"]
