@@ -26,7 +26,7 @@ install: .venv/installed
 
 demo: install
 	$(BIN)/python -m tasks.simulation.cohort $(DEMO) --seed 1
-	$(BIN)/cohortflow score $(DEMO)/sheet.csv --reference $(DEMO)/reference.fa.gz --output $(DEMO)/results
+	$(BIN)/cohortflow score $(DEMO)/sheet.csv --reference $(DEMO)/reference.fa.gz --output $(DEMO)/results --overwrite
 
 test: install
 	$(BIN)/python -m pytest
