@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from tasks.alignments.records import int32_at
 from tasks.genome.regions import Regions
 
 MAX_DEPTH = 10_000
@@ -102,18 +103,6 @@ class DepthCounter:
 
 
 @njit(cache=True, nogil=True)
-def _int32(data: npt.NDArray[np.uint8], at: int) -> Any:
-    return np.int64(
-        np.int32(
-            np.uint32(data[at])
-            | (np.uint32(data[at + 1]) << np.uint32(8))
-            | (np.uint32(data[at + 2]) << np.uint32(16))
-            | (np.uint32(data[at + 3]) << np.uint32(24))
-        )
-    )
-
-
-@njit(cache=True, nogil=True)
 def _settle(
     until: int,
     place: int,
@@ -170,10 +159,10 @@ def _add(
         record = at + 4
         tid = np.int64(-1)
         if not is_end:
-            at = record + _int32(data, at)
-            tid = _int32(data, record)
+            at = record + int32_at(data, at)
+            tid = int32_at(data, record)
             flag = np.int64(data[record + 14]) | (np.int64(data[record + 15]) << 8)
-            is_lost = tid < 0 or tid >= reference_index.shape[0] or _int32(data, record + 4) < 0
+            is_lost = tid < 0 or tid >= reference_index.shape[0] or int32_at(data, record + 4) < 0
             if is_lost or flag & _EXCLUDED or reference_index[tid] < 0 or data[record + 9] < min_mapping_quality:
                 continue
         if tid != state[_TID]:
@@ -195,7 +184,7 @@ def _add(
             state[_REGION] = region_first[np.int64(reference_index[tid])] if tid >= 0 else 0
         if is_end:
             break
-        start = _int32(data, record + 4)
+        start = int32_at(data, record + 4)
         place = int(reference_index[tid])
         _settle(start, place, has_regions, region_first, region_start, region_end, ring, state, histogram)
         num_ops = np.int64(data[record + 12]) | (np.int64(data[record + 13]) << 8)
@@ -203,7 +192,7 @@ def _add(
         end = start
         is_spliced = False
         for op_index in range(num_ops):
-            op = _int32(data, cigar + 4 * op_index)
+            op = int32_at(data, cigar + 4 * op_index)
             op_length = (op >> 4) & 0x0FFFFFFF
             op_kind = op & 15
             if op_kind == 0 or op_kind == 7 or op_kind == 8:  # M = X

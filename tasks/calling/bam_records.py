@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tasks.alignments.records import int32_at
 from tasks.calling.bam_stream import fetch_chunks
 
 MIN_MAPPING_QUALITY = 10
@@ -175,23 +176,11 @@ def _thin(block: _Block) -> tuple[_Block, np.ndarray]:
 
 
 @njit(cache=True, nogil=True)
-def _int32(data, at):  # type: ignore[no-untyped-def]
-    return np.int64(
-        np.int32(
-            np.uint32(data[at])
-            | (np.uint32(data[at + 1]) << np.uint32(8))
-            | (np.uint32(data[at + 2]) << np.uint32(16))
-            | (np.uint32(data[at + 3]) << np.uint32(24))
-        )
-    )
-
-
-@njit(cache=True, nogil=True)
 def _count_records(data):  # type: ignore[no-untyped-def]
     num_records = 0
     at = 0
     while at < data.size:
-        at += 4 + _int32(data, at)
+        at += 4 + int32_at(data, at)
         num_records += 1
     return num_records
 
@@ -209,20 +198,20 @@ def _scan(data, contig_length_bp, min_mapping_quality, max_span_bp):  # type: ig
     at = 0
     for i in range(num_records):
         offset[i] = at
-        length[i] = 4 + _int32(data, at)
-        start[i] = _int32(data, at + 8)
+        length[i] = 4 + int32_at(data, at)
+        start[i] = int32_at(data, at + 8)
         name_length = np.int64(data[at + 12])
         mapping_quality = np.int64(data[at + 13])
         num_ops = np.int64(data[at + 16]) | (np.int64(data[at + 17]) << 8)
         flag = np.int64(data[at + 18]) | (np.int64(data[at + 19]) << 8)
-        num_bases = _int32(data, at + 20)
+        num_bases = int32_at(data, at + 20)
         digest = np.uint64(14695981039346656037)
         for k in range(at + 36, at + 36 + name_length - 1):
             digest = (digest ^ np.uint64(data[k])) * np.uint64(1099511628211)
         name_hash[i] = digest
         query = 0
         for k in range(num_ops):
-            op = _int32(data, at + 36 + name_length + 4 * k)
+            op = int32_at(data, at + 36 + name_length + 4 * k)
             op_length = (op >> 4) & 0x0FFFFFFF
             kind = op & 15
             if kind == 0 or kind == 2 or kind == 3 or kind == 7 or kind == 8:
