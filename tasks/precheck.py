@@ -119,7 +119,6 @@ def _read_whole(
         sample.index_paths,
         reference,
         scratch,
-        sample_id=sample.id,
         bed=bed,
         use_duplicates=sample.is_amplicon,
     )

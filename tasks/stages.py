@@ -169,7 +169,6 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
             [Path(index) if index else None for index in indices],
             run.reference,
             folder,
-            sample_id=sample_id,
             reads=[Path(lane[column]) for lane in sample["lanes"] for column in ("fastq_1", "fastq_2") if lane[column]],
             bed=run.bed(sample_id),
             padding_bp=run.plan.recipe["padding_bp"],

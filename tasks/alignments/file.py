@@ -46,7 +46,6 @@ def check_alignment(
     reference: Reference,
     folder: Path,
     *,
-    sample_id: str,
     reads: Sequence[Path] = (),
     bed: Path | None = None,
     padding_bp: int = 0,
@@ -59,7 +58,6 @@ def check_alignment(
         indices: The index the sheet gives for each; None to look beside the file.
         reference: What the reads should have been aligned to.
         folder: The sample's folder in the run's work: everything made is made there, nothing beside the input.
-        sample_id: The sheet's sample id.
         reads: The FASTQ files that the alignment was made of in this run: messages name them in its place.
         bed: Where depth is judged; everywhere when None.
         padding_bp: Bases added around each of its intervals.
@@ -81,7 +79,6 @@ def check_alignment(
         "indices": [str(index) if index else None for index in indices],
         "reference_folder": str(reference.folder),
         "folder": str(folder),
-        "sample_id": sample_id,
         "reads": [str(path) for path in reads],
         "bed": str(bed) if bed else None,
         "padding_bp": padding_bp,
@@ -97,7 +94,6 @@ def read_alignment(
     indices: list[str | None],
     reference_folder: str,
     folder: str,
-    sample_id: str,
     reads: Sequence[str] = (),
     bed: str | None = None,
     padding_bp: int = 0,

@@ -42,7 +42,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(path: Path, reference: Reference, folder: Path, index: Path | None = None) -> dict[str, Any]:
-    return read_alignment([str(path)], [str(index) if index else None], str(reference.folder), str(folder), "sample")
+    return read_alignment([str(path)], [str(index) if index else None], str(reference.folder), str(folder))
 
 
 def refusal(path: Path, reference: Reference, folder: Path) -> TaskError:
@@ -94,8 +94,8 @@ def test_duplicates_of_amplicons_are_used(tmp_path: Path, sequences: dict[str, s
     rows = [sam_line(str(number), "chr1", 100, bases, flag=0x400 if number else 0) for number in range(8)]
     bam = write_bam(tmp_path / "a.bam", LENGTHS, rows)
     folders = str(reference.folder), str(tmp_path / "work")
-    assert read_alignment([str(bam)], [None], *folders, "sample")["counts"]["used"] == 1
-    summary = read_alignment([str(bam)], [None], *folders, "sample", use_duplicates=True)
+    assert read_alignment([str(bam)], [None], *folders)["counts"]["used"] == 1
+    summary = read_alignment([str(bam)], [None], *folders, use_duplicates=True)
     assert (summary["counts"]["used"], summary["counts"]["duplicate"], summary["usual_depth"]) == (8, 0, 7)
     assert summary["warnings"] == ["7 reads: marked as duplicates, and used: these are amplicons"]
     with pysam.AlignmentFile(summary["path"], index_filename=summary["index"]) as alignment:
@@ -110,9 +110,9 @@ def test_depth_is_judged_inside_the_regions(tmp_path: Path, sequences: dict[str,
     bed = tmp_path / "targets.bed"
     bed.write_text("chr1\t3030\t3050\n")
     folders = str(reference.folder), str(tmp_path / "work")
-    everywhere = read_alignment([str(bam)], [None], *folders, "sample")
-    inside = read_alignment([str(bam)], [None], *folders, "sample", bed=str(bed))
-    padded = read_alignment([str(bam)], [None], *folders, "sample", bed=str(bed), padding_bp=3_000)
+    everywhere = read_alignment([str(bam)], [None], *folders)
+    inside = read_alignment([str(bam)], [None], *folders, bed=str(bed))
+    padded = read_alignment([str(bam)], [None], *folders, bed=str(bed), padding_bp=3_000)
     assert (everywhere["usual_depth"], everywhere["depth_in_regions"]) == (1, False)
     assert (inside["usual_depth"], inside["depth_in_regions"]) == (19, True)
     assert padded["usual_depth"] < 19
@@ -175,11 +175,11 @@ def test_unsorted_bam_and_sam_are_sorted_in_the_runs_folder(
 def test_lanes_are_merged(tmp_path: Path, lines: list[str], reference: Reference) -> None:
     groups = ["@RG\tID:one\tSM:sample\n", "@RG\tID:two\tSM:sample\n"]
     lanes = [write_bam(tmp_path / f"{i}.bam", LENGTHS, lines[i::2], groups[i]) for i in range(2)]
-    summary = check_alignment(lanes, [None, None], reference, tmp_path / "work", sample_id="sample")
+    summary = check_alignment(lanes, [None, None], reference, tmp_path / "work")
     assert summary["counts"]["used"] == len(lines)
     assert [group["id"] for group in summary["read_groups"]] == ["one", "two"]
     content = Path(summary["path"]).read_bytes()
-    again = check_alignment(lanes, [None, None], reference, tmp_path / "again", sample_id="sample")
+    again = check_alignment(lanes, [None, None], reference, tmp_path / "again")
     assert Path(again["path"]).read_bytes() == content
     assert str(tmp_path).encode() not in content
 
@@ -217,7 +217,7 @@ def test_reads_that_do_not_align_are_named_by_their_own_files(
     reads = [Path("/lab/S_R1.fastq.gz"), Path("/lab/S_R2.fastq.gz")]
     for path, genome_of, reason in ((unmapped, reference, "UNALIGNED"), (other, elsewhere, "WRONG_REFERENCE")):
         with pytest.raises(TaskError) as caught:
-            check_alignment([path], [None], genome_of, tmp_path / "work", sample_id="S", reads=reads)
+            check_alignment([path], [None], genome_of, tmp_path / "work", reads=reads)
         assert caught.value.reason == reason
         assert caught.value.message.startswith("/lab/S_R1.fastq.gz, /lab/S_R2.fastq.gz: ")
         assert path.name not in caught.value.message
@@ -332,10 +332,7 @@ def test_the_real_bam_and_crams(tmp_path: Path, shared_data: Path, chr20: Refere
     bam = shared_data / "na12878" / "NA12878_S1.chr20.10_10p1mb.bam"
     cram = shared_data / "na12878" / "NA12878_chr20_10_10p1mb.cram"
     external = to_cram(bam, chr20, tmp_path / "external.cram")
-    summaries = [
-        check_alignment([path], [None], chr20, tmp_path / path.suffix[1:], sample_id="NA12878")
-        for path in (bam, cram, external)
-    ]
+    summaries = [check_alignment([path], [None], chr20, tmp_path / path.suffix[1:]) for path in (bam, cram, external)]
     same = set(summaries[0]) - {"path", "index", "index_made", "kind"}
     for summary in summaries:
         assert {key: summary[key] for key in same} == {key: summaries[0][key] for key in same}

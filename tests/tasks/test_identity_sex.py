@@ -64,7 +64,7 @@ def write_bam(
 
 
 def windows_of(bam: Path, reference: Reference, folder: Path) -> Any:
-    return check_alignment([bam], [None], reference, folder, sample_id="S")["windows"]
+    return check_alignment([bam], [None], reference, folder)["windows"]
 
 
 XX, XY = {"1": 2, "2": 2, "X": 2, "Y": 0.01}, {"1": 2, "2": 2, "X": 1, "Y": 1}
