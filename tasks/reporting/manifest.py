@@ -59,7 +59,8 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
     plan = read_plan(folder.plan)
     assert plan is not None
     settings = read_json(folder.settings)
-    samples = {sample_id: _sample(folder, plan, settings, sample_id) for sample_id in plan.samples}
+    summaries = {sample_id: stage_summaries(folder, sample_id) for sample_id in plan.samples}
+    samples = {sample_id: _sample(folder, plan, settings, sample_id, summaries[sample_id]) for sample_id in summaries}
     identity = read_identity(folder.identity_summary)
     return {
         "format": FORMAT,
@@ -70,7 +71,7 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         "identity": {name: value for name, value in identity.items() if name not in _NOT_TOLD},
         "warnings": [
             *identity.get("warnings", []),
-            *(each for i in plan.samples for each in data_warnings(i, stage_summaries(folder, i))),
+            *(each for sample_id, found in summaries.items() for each in data_warnings(sample_id, found)),
         ],
         "annotations": _annotations(folder, plan),
         "models": sum_counts(statistics),
@@ -85,9 +86,8 @@ def stage_summaries(folder: RunFolder, sample_id: str) -> dict[str, Json]:
     return {stage: read_json(path) for stage, path in paths.items() if path.exists()}
 
 
-def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str) -> Json:
-    """What became of one sample."""
-    summaries = stage_summaries(folder, sample_id)
+def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str, summaries: dict[str, Json]) -> Json:
+    """What became of one sample, by the summaries of its stages."""
     inputs = _absolute_paths(settings["samples"][sample_id])
     named = [*inputs, *_absolute_paths(settings["regions"])]
 
