@@ -27,6 +27,7 @@ def check_cohort(
     regions: Path | None,
     genes: Path | None = None,
     annotate: Sequence[str] = (),
+    models: Path = REPOSITORY,
 ) -> tuple[list[str], int]:
     """Checks the sheet, the reference, the regions, the annotations, and every input's header.
 
@@ -42,7 +43,7 @@ def check_cohort(
     details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
-        domain = read_domain(REPOSITORY, CALLER)
+        domain = read_domain(models, CALLER)
         lines = [_reference_line(reference)]
         exons = read_exons(genes, reference) if genes else None
         if exons:

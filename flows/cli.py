@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OK, RUN_FAILED, BAD_INPUT, SOME_FAILED, CANCELLED = 0, 1, 2, 3, 130
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 _EXIT_CODES = (
     "Exit codes: 0 all samples done; 3 finished, some samples failed or are incomplete (each with its "
     "reason); 2 the sheet, a flag or the folder is wrong; 1 the run failed; 130 cancelled: the same command resumes."
@@ -37,6 +38,7 @@ def main() -> None:
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder for the results.")
 @click.option("--pipeline", default="demo-effect", show_default=True, help="See `cohortflow pipelines`.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of the pipeline.")
+@click.option("--models", type=_FOLDER, help="Model repository  [default: the shipped models]")
 @click.option("--regions", type=_FILE, help="BED: calling and scoring keep to it.")
 @click.option(
     "--padding", type=click.IntRange(0, 10_000), default=0, help="Bases added around each region; needs regions."
@@ -67,6 +69,7 @@ def score(
     output: Path,
     pipeline: str,
     options: tuple[str, ...],
+    models: Path | None,
     regions: Path | None,
     padding: int,
     genes: Path | None,
@@ -109,6 +112,7 @@ def score(
             "gvcf": gvcf,
             "annotate": annotate,
             "overwrite": overwrite,
+            **({"models": models.resolve()} if models else {}),
         }
         execution = {
             "workers": workers,
@@ -155,7 +159,7 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
-    from flows.parameters import check_gvcf, check_regions
+    from flows.parameters import REPOSITORY, check_gvcf, check_models, check_regions
     from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
@@ -166,6 +170,7 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     regions, padding_bp, genes = parameters["regions"], parameters["padding_bp"], parameters["genes"]
     check_regions(sheet, regions, padding_bp, genes, pipeline.resources)
     check_gvcf(sheet, parameters["gvcf"])
+    check_models(parameters.get("models", REPOSITORY), pipeline)
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass
@@ -248,13 +253,22 @@ def _interrupt_on_signals() -> list[int]:
 @click.option("--regions", type=_FILE, help="BED that calling and scoring would keep to.")
 @click.option("--genes", type=_FILE, help="GTF or GFF3 that would name the genes of the regions.")
 @click.option("--annotate", multiple=True, metavar="NAME=FILE:FIELD,...", help="As for score.")
-def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None, annotate: tuple[str, ...]) -> None:
+@click.option("--models", type=_FOLDER, help="As for score.")
+def check(
+    sheet: Path,
+    reference: Path,
+    regions: Path | None,
+    genes: Path | None,
+    annotate: tuple[str, ...],
+    models: Path | None,
+) -> None:
     """Tell everything about SHEET that can be told before work starts."""
     from flows.check_cohort import check_cohort
+    from flows.parameters import REPOSITORY
     from tasks.errors import TaskError
 
     try:
-        lines, num_faults = check_cohort(sheet, reference, regions, genes, annotate)
+        lines, num_faults = check_cohort(sheet, reference, regions, genes, annotate, models or REPOSITORY)
     except TaskError as error:
         _end(BAD_INPUT, error.message)
     for line in lines:
@@ -263,7 +277,8 @@ def check(sheet: Path, reference: Path, regions: Path | None, genes: Path | None
 
 
 @main.command()
-def pipelines() -> None:
+@click.option("--models", type=_FOLDER, help="Model repository  [default: the shipped models]")
+def pipelines(models: Path | None) -> None:
     """List what can be run: models, resources, options, outputs."""
     from flows.list_pipelines import list_pipelines
     from flows.parameters import REPOSITORY
@@ -271,7 +286,7 @@ def pipelines() -> None:
     from tasks.errors import TaskError
 
     try:
-        lines = list_pipelines(REPOSITORY)
+        lines = list_pipelines(models or REPOSITORY)
     except (TaskError, ServingError) as error:
         _end(RUN_FAILED, str(error))
     for line in lines:
@@ -287,6 +302,54 @@ def train(output: Path, seed: int, scratch: Path | None) -> None:
     from flows.train import train_models
 
     train_models(output, seed, scratch=scratch, report=click.echo)
+
+
+@main.command("train-effect")
+@click.option("--clinvar", required=True, type=_FILE, help="ClinVar-format VCF: CLNSIG, CLNREVSTAT, perhaps MC.")
+@click.option("--benign", type=_FILE, help="gnomAD-format VCF with AF; without it ClinVar's benign alleles.")
+@click.option("--reference", required=True, type=_FILE, help="Reference genome of both.")
+@click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="Model repository to write; must be new."
+)
+@click.option("--min-stars", default=1, show_default=True, type=click.IntRange(0, 4), help="Review stars needed.")
+@click.option(
+    "--min-benign-frequency",
+    default=1e-3,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="AF from which an allele counts as benign.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of held-out blocks, first weights and batches.")
+def train_effect(
+    clinvar: Path,
+    benign: Path | None,
+    reference: Path,
+    output: Path,
+    min_stars: int,
+    min_benign_frequency: float,
+    seed: int,
+) -> None:
+    """Train the model of the pipeline `pathogenicity` on classified alleles.
+
+    Writes a whole model repository for `score --models`: the shipped models, with `effect` trained anew. Its card says
+    what it learnt from and how well it tells held-out alleles apart, consequence by consequence.
+    """
+    from flows.train_effect import train_effect as train
+    from tasks.errors import TaskError
+
+    try:
+        train(
+            clinvar,
+            benign,
+            reference,
+            output,
+            min_stars=min_stars,
+            min_benign_frequency=min_benign_frequency,
+            seed=seed,
+            report=click.echo,
+        )
+    except TaskError as error:
+        _end(BAD_INPUT, error.message)
 
 
 if __name__ == "__main__":

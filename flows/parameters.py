@@ -8,8 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.errors import ServingError
+from serving.repository import read_model
 from tasks.errors import InputError
-from tasks.pipelines import DEFAULT_PIPELINE
+from tasks.pipelines import DEFAULT_PIPELINE, Pipeline
+from tasks.run import CALLER
 from tasks.sheets.sheet import SampleSheet
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
@@ -26,6 +29,7 @@ class CohortParameters(BaseModel):
     output: Path = Field(description="Folder for the results; a run that was cut short goes on in it")
     pipeline: str = Field(DEFAULT_PIPELINE, description="What is computed for each allele")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the pipeline")
+    models: Path = Field(REPOSITORY, description="Model repository; the shipped models where it is not said")
     regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
     padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
     genes: Path | None = Field(None, description="GTF or GFF3: names the genes of the regions, not their fourth column")
@@ -47,6 +51,28 @@ class Execution(BaseModel):
     shard_alleles: int = Field(20_000, ge=1, description="Alleles that one unit of work scores")
     shard_bp: int = Field(100_000, ge=1_000, description="Bases that one unit of work calls")
     progress: bool = Field(True, description="Show progress bars")
+
+
+def check_models(repository: Path, pipeline: Pipeline) -> None:
+    """Refuses a model repository that lacks the caller or the pipeline's ensemble, or that learnt from other labels.
+
+    Raises:
+        InputError: It does.
+    """
+    try:
+        read_model(repository, CALLER)
+        message = read_model(repository, pipeline.ensemble).message
+    except ServingError as error:
+        raise InputError(f"models {repository}: {error.message}", field="models", reason="BAD_PARAMETER") from error
+    labels = message.parameters["labels"].string_value if "labels" in message.parameters else "none"
+    if pipeline.labels not in (None, labels):
+        raise InputError(
+            f"pipeline {pipeline.name} needs a model of {pipeline.labels} labels; model {pipeline.ensemble!r} of "
+            f"{repository} has learnt from {labels} ones"
+            + ("; `cohortflow train-effect` makes one for --models" if pipeline.labels == "clinical" else ""),
+            field="models",
+            reason="BAD_PARAMETER",
+        )
 
 
 def check_gvcf(sheet: SampleSheet, gvcf: bool) -> None:

@@ -16,7 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
 
-from flows.parameters import REPOSITORY, CohortParameters, Execution, check_gvcf, check_regions
+from flows.parameters import CohortParameters, Execution, check_gvcf, check_models, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
@@ -97,6 +97,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes, pipeline.resources)
     check_gvcf(sheet, parameters.gvcf)
+    check_models(parameters.models, pipeline)
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
         folder = stack.enter_context(locked_folder(parameters.output.resolve()))
@@ -113,7 +114,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
             prepare_exons(parameters.genes.resolve(), reference, folder.exons)
         client = stack.enter_context(
             open_cluster(
-                REPOSITORY,
+                parameters.models.resolve(),
                 workers=execution.workers,
                 scheduler=execution.scheduler,
                 cache_budget_ms=execution.cache_budget_ms,

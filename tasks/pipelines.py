@@ -1,4 +1,4 @@
-"""Pipelines: declarations of what a run computes for each allele, and the one that ships.
+"""Pipelines: declarations of what a run computes for each allele.
 
 A lab adds its own by an entry point of the group ``cohortflow.pipelines`` that names a `Pipeline` subclass.
 """
@@ -12,21 +12,13 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tasks.errors import InputError
-from tasks.windows import (
-    MAX_ALLELE_BP,
-    UNKNOWN_TOKEN,
-    alternate_windows,
-    column_bases,
-    reference_windows,
-    windows_on_contig,
-)
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from tasks.coverage.exons import Exons
@@ -36,6 +28,10 @@ if TYPE_CHECKING:
 UNITS, KEYS, RESOURCES = ("allele",), ("allele",), ("genes",)
 """What a run can compute for, what it tells units apart by, and what it can give a pipeline beside the reference: one
 that asks for anything else is refused when it is loaded."""
+
+
+LABELS = ("simulated", "clinical")
+"""What a model of effects may have learnt from."""
 
 
 class PipelineError(InputError):
@@ -130,6 +126,8 @@ class Pipeline(ABC):
         unit: What it computes for, one of `UNITS`.
         key: What makes two units one, of which the answer is computed once: one of `KEYS`.
         ensemble: The model that answers its rows.
+        labels: What the ensemble must say that it learnt from (the parameter ``labels`` of its configuration, see
+            `LABELS`); None where that does not matter.
         resources: What it needs beside the reference, of `RESOURCES`.
         fields: The INFO fields it writes, a value for each allele (``A``), or entries that each name their allele.
         gene_fields: The columns of ``cohort/allele_gene.parquet``, a row for each allele and gene; none without.
@@ -142,6 +140,7 @@ class Pipeline(ABC):
     unit: ClassVar[str] = "allele"
     key: ClassVar[str] = "allele"
     ensemble: ClassVar[str]
+    labels: ClassVar[str | None] = None
     resources: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[OutputField, ...]]
     gene_fields: ClassVar[tuple[OutputField, ...]] = ()
@@ -187,60 +186,7 @@ class Pipeline(ABC):
         raise NotImplementedError(f"pipeline {self.name} has gene_fields and does not say their values")
 
 
-class DemoEffect(Pipeline):
-    """How much an allele changes its window, by a model trained on simulated labels."""
-
-    name = "demo-effect"
-    title = "effect of an allele on its 128-bp window (demonstration, simulated labels)"
-    ensemble = "variants"
-    fields = (
-        OutputField(
-            "CF_DEMO_EFFECT",
-            "Float",
-            "A",
-            "Effect of the allele on its 128-bp window, 0 to 1; trained on simulated labels, no clinical meaning",
-            decimals=4,
-        ),
-    )
-    caution = "CF_DEMO_EFFECT comes from a model trained on simulated labels: it has no clinical meaning."
-
-    def expand(
-        self,
-        alleles: pa.Table,
-        reference: Reference,
-        shapes: Mapping[str, tuple[int, ...]],
-        resources: Resources = NO_RESOURCES,
-    ) -> Rows:
-        """One row per allele: its reference window and the window with the allele put in."""
-        contig = alleles["contig"].to_numpy()
-        start = alleles["start"].to_numpy()
-        ref, alt = column_bases(alleles["ref"]), column_bases(alleles["alt"])
-        windows = reference_windows(reference, contig, start)
-        reason = np.full(len(start), None, dtype=object)
-        # What lies outside the contig is no gap in the reference: on a contig of 60 bases, 60 are all there is.
-        on_contig = windows_on_contig(reference, contig, start)
-        num_unknown = ((windows == UNKNOWN_TOKEN) & on_contig).sum(axis=1)
-        reason[2 * num_unknown > on_contig.sum(axis=1)] = "NO_REFERENCE_SEQUENCE"
-        reason[np.maximum(ref.lengths_bp, alt.lengths_bp) > MAX_ALLELE_BP] = "TOO_LONG"
-        allele = np.flatnonzero(reason == None).astype(np.int64)  # noqa: E711 - element by element
-        alternates = alternate_windows(reference, contig, start, ref.lengths_bp, alt)
-        inputs: dict[str, NDArray[Any]] = {
-            "reference_window": windows[allele],
-            "alternate_window": alternates[allele],
-            "state": np.zeros((len(allele), *shapes["state"]), dtype=np.float32),
-        }
-        return Rows(inputs, allele, reason)
-
-    def collapse(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The model's answer, rounded to the field's precision."""
-        field = self.fields[0]
-        values = np.full(num_alleles, np.nan)
-        # Adding 0.0 turns -0.0 into 0.0.
-        values[rows.allele] = np.round(outputs["effect"].reshape(-1).astype(np.float64), field.decimals or 0) + 0.0
-        return {field.name: values}
-
-
-DEFAULT_PIPELINE = DemoEffect.name
+DEFAULT_PIPELINE = "demo-effect"
 
 
 @cache
@@ -250,7 +196,9 @@ def pipeline_types() -> dict[str, type[Pipeline]]:
     Raises:
         PipelineError: An entry point is no pipeline, or asks for what no run can give.
     """
-    types: dict[str, type[Pipeline]] = {DemoEffect.name: DemoEffect}
+    from tasks.effect_pipelines import DemoEffect, Pathogenicity
+
+    types: dict[str, type[Pipeline]] = {kind.name: kind for kind in (DemoEffect, Pathogenicity)}
     for point in entry_points(group="cohortflow.pipelines"):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):

@@ -63,7 +63,7 @@ def test_pipelines_tell_models_resources_options_and_outputs() -> None:
     ):
         assert text in told.output
     cards = [Path(line.split(": ", 1)[1]) for line in told.output.splitlines() if line.endswith("MODEL_CARD.md")]
-    assert len(cards) == 6
+    assert len(cards) == 9
     assert all(card.is_file() for card in cards)
 
 

@@ -14,7 +14,8 @@ from tests.flows.cohort import Cohort, outputs, run_command
 LAB = '''
 import numpy as np
 
-from tasks.pipelines import DemoEffect, GeneValues, OutputField, Rows
+from tasks.effect_pipelines import DemoEffect
+from tasks.pipelines import GeneValues, OutputField, Rows
 
 
 class ByGene(DemoEffect):

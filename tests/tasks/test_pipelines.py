@@ -79,7 +79,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         folder.mkdir()
         (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1\n")
         (folder / "entry_points.txt").write_text("[cohortflow.pipelines]\nown = lab:Own\n")
-        (tmp_path / "lab.py").write_text(f"from tasks.pipelines import DemoEffect\n\n{text}\n")
+        (tmp_path / "lab.py").write_text(f"from tasks.effect_pipelines import DemoEffect\n\n{text}\n")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "lab", raising=False)
         pipeline_types.cache_clear()
@@ -90,7 +90,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def test_a_labs_pipeline_is_found_by_its_entry_point(install: Callable[[str], None]) -> None:
     install("class Own(DemoEffect):\n    name = 'own'")
-    assert list(pipeline_types()) == ["demo-effect", "own"]
+    assert list(pipeline_types()) == ["demo-effect", "pathogenicity", "own"]
     assert make_pipeline("own").title == make_pipeline(DEFAULT_PIPELINE).title
 
 
