@@ -31,7 +31,7 @@ class TrainingSize:
     num_genomes: int = 8
     genome_bp: int = 1_000_000
     num_epochs: int = 5
-    num_individuals: int = 120
+    num_individuals: int = 240
     individual_bp: int = 300_000
     num_caller_epochs: int = 25
 
@@ -46,8 +46,8 @@ def train_models(
 ) -> None:
     """Trains embedder and effect, then the caller; the same seed gives the same files on the same kind of machine.
 
-    Embedder and effect take about two minutes of one core, the caller about an hour, nearly all of it for simulating
-    and aligning the reads it learns from. Each model is written as soon as it is trained, with configuration and card.
+    Embedder and effect take about two minutes of one core, the caller about an hour, most of it for simulating and
+    aligning the reads it learns from. Each model is written as soon as it is trained, with configuration and card.
 
     Args:
         output: The model repository to write.

@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from call_calibration import calibrate, judge, print_calibration, write_picture
+from call_calibration import Bin, calibrate, judge, print_calibration, write_picture
 from call_samples import (
     DEPTHS,
-    hard_individual,
+    individual,
     real_bam,
     real_bed,
     real_fastq,
@@ -33,6 +33,8 @@ from tasks.genome.reference import prepare_reference
 
 Scores = dict[str, dict[tuple[str, str], Score]]
 """Caller, then stratum."""
+Curves = dict[str, list[Bin]]
+"""What was judged, and its bins."""
 
 
 def samples(folder: Path) -> Iterator[Sample]:
@@ -67,9 +69,10 @@ def print_table(sample: Sample, results: Mapping[str, tuple[Score, Score, float 
         print(f"{name:24}{numbers}{'' if seconds is None else f'{seconds:8.2f}'}")
 
 
-def bench_real(data: Path, folder: Path) -> None:
-    """Prints the tables of the real slice."""
+def bench_real(data: Path, folder: Path) -> Curves:
+    """Prints the tables of the real slice; returns how far the qualities of our calls of its BAM can be believed."""
     bed = real_bed(data)
+    ours: list[tuple[Calls, Calls]] = []
     for source in (real_bam(data), real_fastq(data, make_folder(folder / "fastq"))):
         scratch = make_folder(folder / ("bam" if "FASTQ" not in source.name else "from_fastq"))
         reference = prepare_reference(source.fasta, scratch / "reference")
@@ -79,6 +82,9 @@ def bench_real(data: Path, folder: Path) -> None:
             print_table(sample, _both_kinds(found, truth))
             inside = {name: Called(inside_bed(each.calls, bed), None) for name, each in found.items()}
             print_table(sample, _both_kinds(inside, inside_bed(truth, bed)), "inside the confident BED")
+            if "FASTQ" not in source.name:
+                ours.append((found[OURS].calls, truth))
+    return _print_curves("NA12878, 52x, 10x and 5x", ours, is_checked=False)
 
 
 def _both_kinds(found: Mapping[str, Called], truth: Calls) -> dict[str, tuple[Score, Score, float | None]]:
@@ -88,16 +94,16 @@ def _both_kinds(found: Mapping[str, Called], truth: Calls) -> dict[str, tuple[Sc
     }
 
 
-def bench_simulated(folder: Path, num_individuals: int, length_bp: int, picture: Path | None) -> None:
-    """Prints the strata of simulated individuals and the calibration of our calls."""
+def bench_simulated(folder: Path, num_individuals: int, length_bp: int, *, is_hard: bool) -> Curves:
+    """Prints the strata of simulated individuals and how far the qualities of our calls can be believed."""
     scores: Scores = defaultdict(lambda: defaultdict(lambda: NO_SCORE))
     ours: list[tuple[Calls, Calls]] = []
     for number in range(num_individuals):
-        scratch = make_folder(folder / f"hard-{number}")
-        individual = hard_individual(scratch, number, length_bp)
-        strata = Strata(individual.genome)
+        scratch = make_folder(folder / f"{number}-{is_hard}")
+        simulated = individual(scratch, number, length_bp, is_hard=is_hard)
+        strata = Strata(simulated.genome)
         for depth in DEPTHS:
-            for sample in individual.samples[depth]:
+            for sample in simulated.samples[depth]:
                 reference = prepare_reference(sample.fasta, scratch / "reference")
                 truth = read_calls(sample.truth, reference.fasta_path, sample.region)
                 found = run_callers(sample, reference, scratch, timed=False)
@@ -105,14 +111,18 @@ def bench_simulated(folder: Path, num_individuals: int, length_bp: int, picture:
                 for name, each in found.items():
                     _add(scores[name], each.calls, truth, strata, depth)
         shutil.rmtree(scratch)
-    _print_strata(scores, num_individuals, length_bp)
+    title = f"{num_individuals} {'hard' if is_hard else 'usual'} simulated individuals"
+    _print_strata(scores, f"{title} of {length_bp:,} bp at {', '.join(map(str, DEPTHS))}x")
+    return _print_curves(title, ours, is_checked=not is_hard)
+
+
+def _print_curves(name: str, pairs: list[tuple[Calls, Calls]], *, is_checked: bool) -> Curves:
     curves = {}
     for quality in ("GQ", "QUAL"):
-        curves[quality] = calibrate(judge(ours, quality))
-        print_calibration(f"{quality}, {num_individuals} simulated individuals", curves[quality])
-    if picture:
-        write_picture(picture, dict(curves))
-        print(f"\n{picture}")
+        title = f"{quality}, {name}"
+        curves[title] = calibrate(judge(pairs, quality))
+        print_calibration(title, curves[title], is_checked=is_checked)
+    return curves
 
 
 def _add(scores: dict[tuple[str, str], Score], called: Calls, truth: Calls, strata: Strata, depth: int) -> None:
@@ -127,10 +137,10 @@ def _add(scores: dict[tuple[str, str], Score], called: Calls, truth: Calls, stra
         scores[stratum] += compare_among(called, truth, alleles)
 
 
-def _print_strata(scores: Scores, num_individuals: int, length_bp: int) -> None:
+def _print_strata(scores: Scores, title: str) -> None:
     """Prints F1 with its 95 % interval of each caller, one line a stratum, and what lies behind ours."""
     callers = [name for name in (OURS, BCFTOOLS, FREEBAYES, RULE) if name in scores]
-    print(f"\n{num_individuals} hard simulated individuals of {length_bp:,} bp at {', '.join(map(str, DEPTHS))}x: F1")
+    print(f"\n{title}: F1")
     print(
         f"{'':36}{'true':>7}" + "".join(f"{name:>22}" for name in callers) + f"{'our prec.':>11}{'recall':>8}{'GT':>8}"
     )
@@ -155,7 +165,7 @@ def _order(stratum: tuple[str, str]) -> tuple[bool, str, float, str]:
 def main() -> None:
     """Compares on every sample there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--individuals", type=int, default=2, help="simulated individuals (default 2)")
+    parser.add_argument("--individuals", type=int, default=2, help="simulated individuals of either kind (default 2)")
     parser.add_argument("--length-bp", type=int, default=400_000, help="length of each one's genome (default 400,000)")
     parser.add_argument("--picture", type=Path, help="where to draw the calibration, as SVG")
     parser.add_argument("--simulated-only", action="store_true", help="leave the real slice out")
@@ -164,10 +174,14 @@ def main() -> None:
         raise SystemExit("bcftools is not installed: `make oracle-tools`")
     with tempfile.TemporaryDirectory() as scratch:
         data = shared_data()
+        curves: Curves = {}
+        for is_hard in (False, True):
+            curves |= bench_simulated(Path(scratch), arguments.individuals, arguments.length_bp, is_hard=is_hard)
         if data and not arguments.simulated_only:
-            bench_real(data, Path(scratch))
-        if arguments.individuals:
-            bench_simulated(Path(scratch), arguments.individuals, arguments.length_bp, arguments.picture)
+            curves |= bench_real(data, Path(scratch))
+    if arguments.picture:
+        write_picture(arguments.picture, curves)
+        print(f"\n{arguments.picture}")
 
 
 if __name__ == "__main__":

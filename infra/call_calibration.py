@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log10
@@ -81,15 +81,14 @@ def calibrate(judged: Sequence[tuple[float, bool]]) -> list[Bin]:
     return bins
 
 
-def print_calibration(name: str, bins: Sequence[Bin]) -> None:
-    """Prints the bins, one a line, and marks those of 10 to 40 that do not fit."""
+def print_calibration(name: str, bins: Sequence[Bin], *, is_checked: bool) -> None:
+    """Prints the bins, one a line, and where it is checked marks those of 10 to 40 that do not fit."""
     print(f"\n{name}: error stated and observed")
     print(f"{'':10}{'calls':>8}{'wrong':>8}{'stated':>10}{'observed':>10}{'95 % interval':>22}{'ratio':>8}")
     for each in bins:
         observed = each.errors / each.calls
         low, high = each.interval
-        is_checked = CHECKED[0] <= each.low and each.high <= CHECKED[1]
-        verdict = f"  {each.verdict}" if is_checked else ""
+        verdict = f"  {each.verdict}" if is_checked and CHECKED[0] <= each.low and each.high <= CHECKED[1] else ""
         label = f"{each.low}-{each.high}" if each.high < EDGES[-1] else f">= {each.low}"
         print(
             f"{label:10}{each.calls:8,}{each.errors:8,}{each.stated:10.5f}{observed:10.5f}"
@@ -97,9 +96,9 @@ def print_calibration(name: str, bins: Sequence[Bin]) -> None:
         )
 
 
-def write_picture(path: Path, curves: dict[str, Sequence[Bin]]) -> None:
+def write_picture(path: Path, curves: Mapping[str, Sequence[Bin]]) -> None:
     """Draws stated against observed error on logarithmic axes as SVG; the band is a factor of two."""
-    colours = ("#0b6e99", "#c2571a", "#3c7a3c", "#7a3c75")
+    colours = ("#0b6e99", "#c2571a", "#3c7a3c", "#7a3c75", "#8a6d00", "#444444")
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIZE} {_SIZE}" font-family="sans-serif" '
         'font-size="12">',

@@ -28,14 +28,14 @@ _SUBSAMPLES = {"10x": "7.2", "5x": "7.1"}
 _SEED = 20_240_601
 """Training draws from seeds of its own: none of these individuals is among its."""
 _HETEROZYGOSITY = 1.2e-3
-_DUPLICATED_SHARE, _UNASSEMBLED_SHARE = 0.12, 0.05
-_STRUCTURE_PER_BP = 5e-5
-_SYSTEMATIC_SHARE, _OVERCONFIDENT_SHARE = 1.5e-3, 0.04
+_HARD_GENOME = {"duplicated_share": 0.12, "unassembled_share": 0.05}
+_HARD_LIBRARY = {"systematic_share": 1.5e-3, "overconfident_share": 0.04}
+_STRUCTURE_PER_BP, _HARD_STRUCTURE_PER_BP = 2e-5, 5e-5
 
 
 @dataclass(frozen=True, slots=True)
-class HardIndividual:
-    """A simulated individual with paralogues, breakpoints and a poor run, sequenced to several depths.
+class Individual:
+    """A simulated individual, sequenced to several depths.
 
     Attributes:
         genome: Its reference.
@@ -105,23 +105,24 @@ def thinned(sample: Sample, folder: Path) -> Iterator[Sample]:
         yield replace(sample, name=sample.name.replace("52x", depth), bam=bam)
 
 
-def hard_individual(folder: Path, number: int, length_bp: int) -> HardIndividual:
+def individual(folder: Path, number: int, length_bp: int, *, is_hard: bool) -> Individual:
     """Simulates one individual and sequences it to each of `DEPTHS`.
 
     Args:
         folder: Where its files are written.
         number: Which one; it decides everything.
         length_bp: Length of the genome, three fifths of which are one contig.
+        is_hard: Whether it has a genome full of paralogues and breakpoints, and a poor run.
     """
     rng = np.random.default_rng([_SEED, number])
     lengths = (length_bp * 3 // 5, length_bp * 2 // 5)
-    genome = simulate_genome(rng, lengths, duplicated_share=_DUPLICATED_SHARE, unassembled_share=_UNASSEMBLED_SHARE)
+    genome = simulate_genome(rng, lengths, **(_HARD_GENOME if is_hard else {}))
     alleles = simulate_alleles(rng, genome, heterozygosity=POOL_FACTOR * _HETEROZYGOSITY)
     carried = draw_by_ancestry(rng, alleles, _HETEROZYGOSITY, genome.num_bases)
     fasta = folder / "genome.fa"
     write_fasta(fasta, genome)
     placer = Placer(fasta, genome)
-    library = replace(draw_library(rng), systematic_share=_SYSTEMATIC_SHARE, overconfident_share=_OVERCONFIDENT_SHARE)
+    library = replace(draw_library(rng), **(_HARD_LIBRARY if is_hard else {}))
     structure_seed = int(rng.integers(1 << 32))
     samples = {}
     for depth in DEPTHS:
@@ -134,12 +135,12 @@ def hard_individual(folder: Path, number: int, length_bp: int) -> HardIndividual
             np.random.default_rng(structure_seed),
             replace(library, depth=float(depth)),
             carried=carried,
-            structure_per_bp=_STRUCTURE_PER_BP,
+            structure_per_bp=_HARD_STRUCTURE_PER_BP if is_hard else _STRUCTURE_PER_BP,
             placer=placer,
         )
         assert files.bam is not None
         samples[depth] = tuple(
-            Sample(f"hard {number}, {depth}x", files.bam, fasta, files.truth, f"{name}:1-{bases.size}")
-            for name, bases in zip(genome.names, genome.tokens, strict=True)
+            Sample(f"{'hard' if is_hard else 'usual'} {number}, {depth}x", files.bam, fasta, files.truth, region)
+            for region in (f"{name}:1-{bases.size}" for name, bases in zip(genome.names, genome.tokens, strict=True))
         )
-    return HardIndividual(genome, samples)
+    return Individual(genome, samples)

@@ -9,12 +9,7 @@ import numpy as np
 
 from tasks.calling.aligned_reads import LocalReference, unpack_reads
 from tasks.calling.bam_records import MAX_SPAN_BP, TILE_BP, read_records
-from tasks.calling.candidates import (
-    MIN_ALTERNATE_FRACTION,
-    MIN_ALTERNATE_READS,
-    Candidates,
-    find_candidates,
-)
+from tasks.calling.candidates import Candidates, find_candidates, is_candidate
 from tasks.calling.depths import WIDE_TILES, count_depth, wide_depth_ratios
 from tasks.calling.evidence import (
     DEPTH_WINDOW_BP,
@@ -26,6 +21,8 @@ from tasks.calling.evidence import (
     weigh_neighbours,
 )
 from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
+from tasks.calling.linkage import REACH_BP as LINKED_BP
+from tasks.calling.linkage import REACH_CANDIDATES, link
 from tasks.calling.observations import ALTERNATE, observe
 from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
 from tasks.calling.realigning import REACH_BP, realign
@@ -46,6 +43,8 @@ class CallRows:
         counts: int32 [n, 3], fragments that show the reference, the allele, something else.
         pileup: uint8 [n, WIDTH_BP, len(CHANNELS)].
         evidence: float32 [n, len(NAMES)].
+        next_base: uint8 [n] of `tasks.calling.linkage.Linkage`.
+        next_counts: int32 [n, 2] of the same.
         reference_counts: int32 [end - start, 2] of `tasks.calling.reference_blocks.count_reference` over the whole
             stretch, where it was asked for.
     """
@@ -56,10 +55,24 @@ class CallRows:
     counts: np.ndarray
     pileup: np.ndarray
     evidence: np.ndarray
+    next_base: np.ndarray
+    next_counts: np.ndarray
     reference_counts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ref)
+
+    def following(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """By start and allele of a single-base change: the fields of `Call` that tell of one right behind it."""
+        has_next = np.flatnonzero(self.next_counts[:, 0])
+        return {
+            (int(self.start[row]), self.alt[row]): {
+                "next_alt": _BASES[self.next_base[row]],
+                "together": int(self.next_counts[row, 0]),
+                "apart": int(self.next_counts[row, 1]),
+            }
+            for row in has_next
+        }
 
     def take(self, index: np.ndarray) -> CallRows:
         """The rows at `index`, int64 [k]."""
@@ -70,6 +83,8 @@ class CallRows:
             self.counts[index],
             self.pileup[index],
             self.evidence[index],
+            self.next_base[index],
+            self.next_counts[index],
             self.reference_counts,
         )
 
@@ -94,35 +109,54 @@ def collect_rows(
     """
     length_bp = int(contig_tokens.size)
     # Neighbours beyond both borders are candidates too; their reads, depth windows and unshifted places reach further.
-    first, last = max(0, start - NEIGHBOUR_BP), min(length_bp, end + NEIGHBOUR_BP)
+    near = max(NEIGHBOUR_BP, LINKED_BP)
+    first, last = max(0, start - near), min(length_bp, end + near)
     load_start = max(0, first - max(DEPTH_WINDOW_BP + MAX_SPAN_BP, REACH_BP)) // TILE_BP * TILE_BP
     load_end = -(-(last + MAX_SHIFT_BP + max(DEPTH_WINDOW_BP, MAX_SPAN_BP, REACH_BP)) // TILE_BP) * TILE_BP
     wide = max(0, load_start - WIDE_TILES * TILE_BP), load_end + WIDE_TILES * TILE_BP
     records = read_records(
         alignment, tid, load_start, load_end, wide=wide, counted=(start, end), contig_length_bp=length_bp
     )
-    near = max(0, load_start - MAX_SHIFT_BP - TILE_BP)
+    left = max(0, load_start - MAX_SHIFT_BP - TILE_BP)
     reference = LocalReference(
-        near, np.array(contig_tokens[near : load_end + MAX_SPAN_BP + MAX_SHIFT_BP + TILE_BP], np.uint8)
+        left, np.array(contig_tokens[left : load_end + MAX_SPAN_BP + MAX_SHIFT_BP + TILE_BP], np.uint8)
     )
     reads = unpack_reads(records, reference)
     depth = count_depth(reads, load_start, load_end)
     reads = realign(reads, reference, depth, load_start)
     candidates = find_candidates(reads, reference, first, last, depth, load_start)
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    parts: list[tuple[np.ndarray, ...]] = []
     for block_start in range(0, len(candidates), _BLOCK_CANDIDATES):
         block_end = min(block_start + _BLOCK_CANDIDATES, len(candidates))
         block = candidates.slice(block_start, block_end)
-        observations = observe(reads, block)
+        # The candidates beyond the block's ends are neighbours of those inside.
+        around = max(0, block_start - REACH_CANDIDATES), min(block_end + REACH_CANDIDATES, len(candidates))
+        neighbourhood = candidates.slice(*around)
+        all_observations = observe(reads, neighbourhood)
+        linkage = link(reads, neighbourhood, all_observations).slice(block_start - around[0], block_end - around[0])
+        observations = all_observations.slice(block_start - around[0], block_end - around[0])
         counts = allele_counts(observations)
-        keep = (counts[:, ALTERNATE] >= MIN_ALTERNATE_READS) & (alternate_fractions(counts) >= MIN_ALTERNATE_FRACTION)
-        evidence = weigh(reads, reference, block, observations, counts, depth, records.low_quality_depth, load_start)
+        keep = is_candidate(counts[:, ALTERNATE], counts.sum(axis=1))
+        evidence = weigh(
+            reads, reference, block, observations, counts, depth, records.low_quality_depth, load_start, linkage
+        )
         pileup = pile_up(reads, reference, block, observations)
-        parts.append((np.flatnonzero(keep) + block_start, counts[keep], pileup[keep], evidence[keep]))
+        parts.append(
+            (
+                np.flatnonzero(keep) + block_start,
+                counts[keep],
+                pileup[keep],
+                evidence[keep],
+                linkage.next_base[keep],
+                linkage.next_counts[keep],
+            )
+        )
     index = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
     counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
     pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
     evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
+    next_base = np.concatenate([np.zeros(0, np.uint8), *(part[4] for part in parts)])
+    next_counts = np.concatenate([np.zeros((0, 2), np.int32), *(part[5] for part in parts)])
     ratios = wide_depth_ratios(records.tile_bases, wide[0] // TILE_BP, candidates.start[index])
     evidence[:, NAMES.index("wide_depth_ratio")] = ratios / 2
     weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))
@@ -135,6 +169,8 @@ def collect_rows(
         counts=counts[own],
         pileup=pileup[own],
         evidence=evidence[own],
+        next_base=next_base[own],
+        next_counts=next_counts[own],
         reference_counts=count_reference(reads, reference, start, end) if with_reference else None,
     )
     return rows, records.counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -18,6 +18,7 @@ from tasks.calling.call_rows import CallRows, collect_rows
 from tasks.calling.genotypes import Call, call_genotypes, doubts_of
 from tasks.calling.gvcf import write_blocks
 from tasks.calling.reference_blocks import Block, find_blocks
+from tasks.calling.settling import CONTRADICTED, JOINED, settle_calls
 from tasks.calling.vcf_text import header_text, record_line
 from tasks.errors import BalanceError
 from tasks.files import whole_file
@@ -45,6 +46,9 @@ CALL_SCHEMA = pa.schema(
         ("depth", pa.int32()),
         ("allele_depths", pa.list_(pa.int32())),
         ("likelihoods", pa.list_(pa.int32())),
+        ("next_alt", pa.string()),
+        ("together", pa.int32()),
+        ("apart", pa.int32()),
     ]
 )
 """One row a record, the fields of `tasks.calling.genotypes.Call`; `contig` is the reference's index."""
@@ -196,9 +200,11 @@ class _Caller:
             told = self.infer(ENSEMBLE, inputs)
             log_likelihood = told["log_likelihood"]
             ploidy = ploidy_of(self.reference, self.index, rows.start, self.sex)
-            calls = list(
-                call_genotypes(rows.start, rows.ref, rows.alt, rows.counts, told["genotype"], log_likelihood, ploidy)
+            called = call_genotypes(
+                rows.start, rows.ref, rows.alt, rows.counts, told["genotype"], log_likelihood, ploidy
             )
+            following = rows.following()
+            calls = [replace(call, **following.get((call.start, *call.alts), {})) for call in called]
         counts = {
             "reads": reads,
             "candidates": num_candidates,
@@ -233,7 +239,7 @@ def write_calls(output: Path, contig: int, calls: Sequence[Call]) -> None:
 def finish_calls(
     shards: Sequence[Path], reference: Reference, output_vcf: Path, sample_id: str, header_lines: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Joins a sample's shards into one bgzip VCF in the reference's order; no shards make a VCF without records.
+    """Settles a sample's shards and writes one bgzip VCF; no shards make a VCF without records.
 
     Args:
         shards: Files of `call_shard`, in the order of `plan_call_shards`.
@@ -243,26 +249,22 @@ def finish_calls(
         header_lines: More header lines, each beginning with ``##``.
 
     Returns:
-        Counts: ``calls``, ``snv_calls``, ``low_quality``.
+        Counts: ``calls``, ``snv_calls``, ``low_quality``, and those of `settle_calls`.
 
     Raises:
-        BalanceError: The shards are not in order, or two of them hold one place.
+        BalanceError: The shards are not in order.
     """
     names = [contig.name for contig in reference.contigs]
     summary = {"calls": 0, "snv_calls": 0, "low_quality": 0}
-    last = (-1, -1)
     with whole_file(output_vcf) as aside, open(aside, "wb") as handle, BgzfWriter(handle) as vcf:
         vcf.write(header_text(reference, sample_id, header_lines).encode())
-        for shard in shards:
-            for row in _rows(shard):
-                place = (row["contig"], row["start"])
-                if place < last:
-                    raise BalanceError(f"{shard}: calls are not in the reference's order at {place} after {last}")
-                last = place
-                summary["calls"] += 1
-                summary["snv_calls"] += len(row["ref"]) == 1 and all(len(alt) == 1 for alt in row["alts"])
-                summary["low_quality"] += row["filter"] != "PASS"
-                vcf.write(record_line(row, names[row["contig"]]).encode())
+        for row in settle_calls(shards, summary):
+            summary["calls"] += 1
+            summary["snv_calls"] += len(row["ref"]) == 1 and all(len(alt) == 1 for alt in row["alts"])
+            summary["low_quality"] += row["filter"] != "PASS"
+            vcf.write(record_line(row, names[row["contig"]]).encode())
+    if summary["calls"] + summary[CONTRADICTED] + summary[JOINED] != summary["calls_found"]:
+        raise BalanceError(f"{output_vcf}: the calls do not add up: {summary}")
     return summary
 
 
@@ -272,8 +274,3 @@ def _find_contig(handle: Any, reference: Reference, index: int) -> int | None:
     match = match_contigs(list(handle.references), list(handle.lengths), md5s, reference)
     found = np.flatnonzero(match.index == index)
     return int(found[0]) if found.size else None
-
-
-def _rows(shard: Path) -> Iterator[dict[str, Any]]:
-    for batch in pq.ParquetFile(shard).iter_batches():
-        yield from batch.to_pylist()

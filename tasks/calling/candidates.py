@@ -10,11 +10,13 @@ from numba import njit
 from tasks.calling.aligned_reads import MIN_BASE_QUALITY, AlignedReads, LocalReference
 from tasks.calling.indels import SNV, collect_indels, find_tract_ends
 
-MIN_ALTERNATE_READS = 2
-MIN_ALTERNATE_FRACTION = 0.1
-"""An allele is a candidate when this many fragments, and this share of those that tell, show it."""
+MIN_FRAGMENTS = 2
+MIN_FRACTION = 0.1
+MIN_LONE_FRACTION = 0.5
+"""An allele is a candidate when so many fragments, and this share of those that tell, show it; where one or two tell,
+one is enough."""
 
-_FIVE_PERCENT = 20  # one in
+_MIN_READ_FRACTION = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ def find_candidates(
         reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
         reference.tokens, reference.start, start, end,
     )  # fmt: skip
-    place, token = np.nonzero((counts >= MIN_ALTERNATE_READS) & (counts * _FIVE_PERCENT >= local_depth[:, None]))
-    indels = collect_indels(reads, reference, start, end, local_depth, MIN_ALTERNATE_READS, _FIVE_PERCENT)
+    place, token = np.nonzero(_may_be_candidate(counts, local_depth[:, None]))
+    indels = collect_indels(reads, reference, start, end, local_depth, _may_be_candidate)
     num_snvs = place.size
     all_start = np.concatenate((place + start, indels.start))
     all_kind = np.concatenate((np.full(num_snvs, SNV, np.uint8), indels.kind))
@@ -115,6 +117,26 @@ def find_candidates(
         event_read=indels.event_read,
         inserted=inserted,
     )
+
+
+def is_candidate(shown: np.ndarray, telling: np.ndarray) -> np.ndarray:
+    """Whether alleles are candidates: bool, of the arguments' shape.
+
+    Args:
+        shown: Fragments that show the allele.
+        telling: Fragments that tell, these among them.
+    """
+    return _is_shown(shown, telling, MIN_FRACTION)
+
+
+def _may_be_candidate(shown: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    return _is_shown(shown, depth, _MIN_READ_FRACTION)
+
+
+def _is_shown(shown: np.ndarray, depth: np.ndarray, min_fraction: float) -> np.ndarray:
+    fraction = shown / np.maximum(depth, 1)
+    is_shown: np.ndarray = (fraction >= min_fraction) & ((shown >= MIN_FRAGMENTS) | (fraction >= MIN_LONE_FRACTION))
+    return is_shown
 
 
 @njit(cache=True, nogil=True)

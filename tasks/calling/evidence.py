@@ -10,6 +10,7 @@ from numba import njit
 from tasks.calling.aligned_reads import AlignedReads, LocalReference
 from tasks.calling.candidates import Candidates
 from tasks.calling.indels import DELETION, INSERTION, SNV
+from tasks.calling.linkage import Linkage
 from tasks.calling.observations import ALTERNATE, OTHER, REFERENCE, Observations
 
 NEIGHBOUR_BP = 64
@@ -68,6 +69,9 @@ NAMES = (
     "mean_neighbour_fraction",
     "strongest_neighbour",
     "nearest_neighbour",
+    "least_linkage_gain",
+    "most_linkage_gain",
+    "log_linked",
 )
 """The vector's columns, in order. `alternate_*` are means over fragments that show the allele, `rest_*` over others."""
 
@@ -76,6 +80,7 @@ _FIRST_LIKELIHOOD = _COLUMN["likelihood_reference"]
 _FIRST_GROUP = _COLUMN["alternate_forward"]
 _FIRST_SHAPE = _COLUMN["is_snv"]
 _FIRST_OTHER = _COLUMN["strongest_other"]
+_FIRST_LINKAGE = _COLUMN["least_linkage_gain"]
 
 _NEAR_END_BP = 8
 _MAX_ERROR_PHRED = 45.0
@@ -108,6 +113,7 @@ def weigh(
     depth: np.ndarray,
     low_quality_depth: np.ndarray,
     depth_start: int,
+    linkage: Linkage,
 ) -> np.ndarray:
     """Builds the evidence vectors.
 
@@ -120,6 +126,7 @@ def weigh(
         depth: int32, usable reads over each position from `depth_start` on.
         low_quality_depth: int32, the same of reads below the mapping-quality floor.
         depth_start: Position of the first element of both.
+        linkage: What the candidates' neighbours tell of them.
 
     Returns:
         float32 [n, len(NAMES)], all finite; `wide_depth_ratio` and what `weigh_neighbours` fills are 0.
@@ -142,6 +149,8 @@ def weigh(
     evidence[:, 4] = low / np.maximum(low + depth[place], 1)
     evidence[:, 5] = observations.num_low_quality / np.maximum(observations.num_low_quality + total, 1)
     evidence[:, 6] = np.minimum(all_depth[place] / np.maximum(mean_depth, 1), 4) / 2
+    evidence[:, _FIRST_LINKAGE : _FIRST_LINKAGE + 2] = linkage.gain / 2
+    evidence[:, _FIRST_LINKAGE + 2] = np.log1p(np.minimum(linkage.num_shared, MAX_DEPTH)) / 4
     _weigh_reads(
         reads.flag, reads.start, reads.mapping_quality, reads.query_start, reads.query_end, reads.base_offset,
         reads.num_differences, reads.num_indels, observations.offset, observations.read, observations.shows,

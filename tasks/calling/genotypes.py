@@ -44,6 +44,10 @@ class Call:
         allele_depths: AD, fragments that show `ref` and each of `alts`.
         likelihoods: PL, Phred-scaled, one per genotype in VCF's order, least 0; no prior is in them. Empty on the
             mitochondrion.
+        next_alt: The single-base change of the next place that most fragments with this one show; empty where there is
+            none, or where this is no single-base change.
+        together: Fragments that show both.
+        apart: Fragments that show one of them, and tell of the other.
     """
 
     start: int
@@ -55,6 +59,9 @@ class Call:
     depth: int
     allele_depths: tuple[int, ...]
     likelihoods: tuple[int, ...]
+    next_alt: str = ""
+    together: int = 0
+    apart: int = 0
 
     @property
     def filter(self) -> str:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tasks.bgzf import BgzfWriter
 from tasks.calling.reference_blocks import BANDS, MAX_LIKELIHOOD, Block
+from tasks.calling.settling import settle_calls
 from tasks.calling.vcf_text import header_text, record_line
 from tasks.files import whole_file
 from tasks.genome.reference import Reference
@@ -77,7 +78,7 @@ def finish_gvcf(
     with whole_file(output) as aside:
         with open(aside, "wb") as handle, BgzfWriter(handle) as vcf:
             vcf.write(header_text(reference, sample_id, [*header_lines, *_HEADER]).encode())
-            for _, _, item in heapq.merge(_called(calls), _joined(blocks), key=lambda entry: entry[:2]):
+            for _, _, item in heapq.merge(_settled(calls), _joined(blocks), key=lambda entry: entry[:2]):
                 if isinstance(item, dict):
                     vcf.write(record_line(_with_unseen(item), names[item["contig"]]).encode())
                     continue
@@ -90,10 +91,9 @@ def finish_gvcf(
     return summary
 
 
-def _called(paths: Sequence[Path]) -> Iterator[tuple[int, int, Any]]:
-    for path in paths:
-        for row in pq.read_table(path).to_pylist():
-            yield row["contig"], row["start"], row
+def _settled(calls: Sequence[Path]) -> Iterator[tuple[int, int, Any]]:
+    for row in settle_calls(calls, {}):
+        yield row["contig"], row["start"], row
 
 
 def _joined(paths: Sequence[Path]) -> Iterator[tuple[int, int, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +50,12 @@ class Indels:
 
 
 def collect_indels(
-    reads: AlignedReads, reference: LocalReference, start: int, end: int, depth: np.ndarray, least: int, one_in: int
+    reads: AlignedReads,
+    reference: LocalReference,
+    start: int,
+    end: int,
+    depth: np.ndarray,
+    is_enough: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> Indels:
     """Collects the insertions and deletions that start in ``[start, end)`` and that enough reads show.
 
@@ -59,8 +65,7 @@ def collect_indels(
         start: First position, 0-based.
         end: Past the last position.
         depth: int32 [end - start], reads over each position.
-        least: Fewest events.
-        one_in: Fewest events by depth: one in so many reads.
+        is_enough: Which are kept, of the numbers of events and of reads over them.
     """
     events = find_indels(
         reads.start, reads.end, reads.cigar, reads.cigar_offset, reads.tokens, reads.quality, reads.base_offset,
@@ -73,7 +78,7 @@ def collect_indels(
     is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     first = np.flatnonzero(is_first)
     size = np.diff(np.append(first, order.size))
-    enough = (size >= least) & (size * one_in >= depth[event_start[order[first]] - start])
+    enough = is_enough(size, depth[event_start[order[first]] - start])
     first, size = first[enough], size[enough]
     example = order[first]
     event_offset = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))

@@ -37,6 +37,18 @@ class Observations:
     query: np.ndarray
     num_low_quality: np.ndarray
 
+    def slice(self, first: int, last: int) -> Observations:
+        """Those of the candidates ``[first, last)``."""
+        entries = slice(self.offset[first], self.offset[last])
+        return Observations(
+            self.offset[first : last + 1] - self.offset[first],
+            self.read[entries],
+            self.shows[entries],
+            self.quality[entries],
+            self.query[entries],
+            self.num_low_quality[first:last],
+        )
+
 
 def observe(reads: AlignedReads, candidates: Candidates) -> Observations:
     """Looks each candidate up in every read that covers it.

@@ -39,7 +39,7 @@ def realign(reads: AlignedReads, reference: LocalReference, depth: np.ndarray, d
         All reads, again by start.
     """
     reads = open_clips(reads, reference)
-    indels = collect_indels(reads, reference, depth_start, depth_start + depth.size, depth, _LEAST_EVENTS, _ONE_IN)
+    indels = collect_indels(reads, reference, depth_start, depth_start + depth.size, depth, _is_enough)
     if not indels.start.size:
         return reads
     inserted_offset = np.concatenate(
@@ -52,6 +52,11 @@ def realign(reads: AlignedReads, reference: LocalReference, depth: np.ndarray, d
         np.frombuffer(b"".join(indels.inserted) + b"\0", np.uint8).copy(), inserted_offset,
     )  # fmt: skip
     return sort_reads(replace(reads, start=start, cigar=cigar, cigar_offset=cigar_offset), reference)
+
+
+def _is_enough(num_events: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    is_enough: np.ndarray = (num_events >= _LEAST_EVENTS) & (num_events * _ONE_IN >= depth)
+    return is_enough
 
 
 @njit(cache=True, nogil=True)

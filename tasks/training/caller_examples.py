@@ -25,6 +25,8 @@ from tasks.windows import CENTRE, UNKNOWN_TOKEN, WINDOW_BP
 _STRETCH_BP = 100_000
 _CONTIG_SHARES = (0.6, 0.4)
 _HETEROZYGOSITY = (4e-4, 2e-3)
+HARD_WEIGHT = 0.2
+"""Hard individuals show what mistakes look like, but must not make them look as common as they are among them."""
 _HARD_EVERY = 2
 _HARD_HETEROZYGOSITY = (1.5e-4, 5e-4)
 _DUPLICATED_SHARE = (0.03, 0.25)
@@ -49,6 +51,7 @@ class CallExamples:
         individual: int64 [n], which individual.
         num_missed: int64 [num_individuals, 2], SNVs and indels of the truth that no row shows.
         depth: float64 [num_individuals], mean depth of the library.
+        weight: float32 [n], how much each counts where they are learnt from.
     """
 
     window: np.ndarray
@@ -58,6 +61,7 @@ class CallExamples:
     individual: np.ndarray
     num_missed: np.ndarray
     depth: np.ndarray
+    weight: np.ndarray
 
     @property
     def is_snv(self) -> np.ndarray:
@@ -153,11 +157,13 @@ def is_hard_individual(individual: int) -> bool:
 
 
 def load_examples(paths: list[Path]) -> CallExamples:
-    """Joins the examples of individuals, in the order given."""
+    """Joins the examples of individuals, which are numbered in the order given; hard ones count `HARD_WEIGHT`."""
     parts = [dict(np.load(path, allow_pickle=False)) for path in paths]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     sizes = [part["copies"].size for part in parts]
-    return CallExamples(individual=np.repeat(np.arange(len(parts)), sizes), **joined)
+    individual = np.repeat(np.arange(len(parts)), sizes)
+    weight = np.array([HARD_WEIGHT if is_hard_individual(number) else 1.0 for number in range(len(parts))], np.float32)
+    return CallExamples(individual=individual, weight=weight[individual], **joined)
 
 
 def select_individuals(examples: CallExamples, chosen: np.ndarray) -> CallExamples:
@@ -171,6 +177,7 @@ def select_individuals(examples: CallExamples, chosen: np.ndarray) -> CallExampl
         (np.cumsum(chosen) - 1)[examples.individual[rows]],
         examples.num_missed[chosen],
         examples.depth[chosen],
+        examples.weight[rows],
     )
 
 

@@ -20,6 +20,11 @@ from tasks.training.graphs import build_model
 EMBEDDING_CHANNELS = 8
 _CLIP = 6.0
 _IS_SNV = NAMES.index("is_snv")
+_FIRST_LIKELIHOOD = NAMES.index("likelihood_reference")
+_LIKELIHOOD_UNIT = 10.0 * math.log(10.0)
+_LEAST_LIKELIHOOD = -6.0
+"""The scores begin at the likelihoods of the reads (natural logarithms, down to this one) and the layers correct them:
+where a few reads decide, small differences between the likelihoods are all there is."""
 _NUM_CHANNELS = len(CHANNELS)
 _LINEAR = ("pileup", "evidence", "embedding", "hidden", "deeper", "score")
 _CONVOLUTIONS = ("first", "second", "third")
@@ -54,7 +59,15 @@ caller (float[N, {embedding_size}] embedding, uint8[N, {WIDTH_BP}, {_NUM_CHANNEL
   scaled = Div (centred, scale)
   lowest = Constant <value = float {{-{_CLIP}}}> ()
   highest = Constant <value = float {{{_CLIP}}}> ()
-  weighed = Clip (scaled, lowest, highest)
+  coarse = Clip (scaled, lowest, highest)
+  likelihood_column = Constant <value = int64[1] {{{_FIRST_LIKELIHOOD}}}> ()
+  likelihood_end = Constant <value = int64[1] {{{_FIRST_LIKELIHOOD + 3}}}> ()
+  likelihoods = Slice (evidence_rows, likelihood_column, likelihood_end, one)
+  likelihood_unit = Constant <value = float {{{_LIKELIHOOD_UNIT}}}> ()
+  least_likelihood = Constant <value = float {{{_LEAST_LIKELIHOOD}}}> ()
+  natural = Mul (likelihoods, likelihood_unit)
+  read_score = Max (natural, least_likelihood)
+  weighed = Concat <axis = 1> (coarse, read_score)
   evidence_product = MatMul (weighed, evidence_weight)
   evidence_sum = Add (evidence_product, evidence_bias)
   evidence_part = Relu (evidence_sum)
@@ -72,7 +85,8 @@ caller (float[N, {embedding_size}] embedding, uint8[N, {WIDTH_BP}, {_NUM_CHANNEL
   deeper_sum = Add (deeper_product, deeper_bias)
   deeper = Relu (deeper_sum)
   score_product = MatMul (deeper, score_weight)
-  score = Add (score_product, score_bias)
+  correction = Add (score_product, score_bias)
+  score = Add (read_score, correction)
 
   snv_column = Constant <value = int64[1] {{{_IS_SNV}}}> ()
   snv_end = Constant <value = int64[1] {{{_IS_SNV + 1}}}> ()
@@ -120,7 +134,7 @@ class Caller(nn.Module):
         self.third = nn.Conv1d(24, 16, 5, stride=2)
         width = ((WIDTH_BP - 5) // 2 + 1 - 5) // 2 + 1
         self.pileup = nn.Linear(16 * width, 32)
-        self.evidence = nn.Linear(len(NAMES), 64)
+        self.evidence = nn.Linear(len(NAMES) + 3, 64)
         self.embedding = nn.Linear(embedding_size, EMBEDDING_CHANNELS)
         self.hidden = nn.Linear(32 + 64 + EMBEDDING_CHANNELS, 64)
         self.deeper = nn.Linear(64, 64)
@@ -138,7 +152,10 @@ class Caller(nn.Module):
         seen = (pileup.to(torch.float32) / 255.0).transpose(1, 2)
         for layer in (self.first, self.second, self.third):
             seen = functional.relu(layer(seen))
-        weighed = ((evidence - self.mean) / self.scale).clamp(-_CLIP, _CLIP)
+        coarse = ((evidence - self.mean) / self.scale).clamp(-_CLIP, _CLIP)
+        likelihoods = evidence[:, _FIRST_LIKELIHOOD : _FIRST_LIKELIHOOD + 3]
+        read_score = (likelihoods * _LIKELIHOOD_UNIT).clamp(min=_LEAST_LIKELIHOOD)
+        weighed = torch.cat((coarse, read_score), dim=1)
         joined = torch.cat(
             (
                 self.dropout(functional.relu(self.pileup(seen.flatten(1)))),
@@ -148,7 +165,7 @@ class Caller(nn.Module):
             dim=1,
         )
         hidden = self.dropout(functional.relu(self.hidden(joined)))
-        score: Tensor = self.score(functional.relu(self.deeper(hidden)))
+        score: Tensor = read_score + self.score(functional.relu(self.deeper(hidden)))
         return score
 
     def forward(self, embedding: Tensor, pileup: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cyvcf2
 import numpy as np
 import pyarrow.parquet as pq
 import pysam
@@ -101,6 +103,32 @@ def test_calls_find_the_truth(everything: Path, cohort: Cohort) -> None:
         }
         assert len(found & truth) / len(truth) > 0.8
         assert len(found & truth) / len(found) > 0.8
+
+
+def test_a_called_output_is_an_input_with_the_same_scores(everything: Path, cohort: Cohort, tmp_path: Path) -> None:
+    called = everything / "samples/B/B.vcf.gz"
+    output = tmp_path / "out"
+    sheet = cohort.sheet("again.csv", [{"sample": "B", "vcf": called}])
+    run = run_command("score", sheet, "--reference", cohort.reference, "--output", output)
+    assert run.returncode == 0, run.stderr
+    assert records(output / "samples/B/B.vcf.gz") == records(called)
+
+
+@pytest.mark.skipif(shutil.which("bcftools") is None, reason="bcftools is not installed (make oracle-tools)")
+def test_other_programs_read_the_called_outputs(everything: Path) -> None:
+    for sample_id in "BF":
+        path = everything / f"samples/{sample_id}/{sample_id}.vcf.gz"
+        lines = records(path)
+        for command in (["view", "-H"], ["stats"]):
+            run = subprocess.run(["bcftools", *command, str(path)], capture_output=True, text=True, check=True)
+            assert run.stderr == ""
+            if command == ["stats"]:
+                assert f"number of records:\t{len(lines)}\n" in run.stdout
+            else:
+                assert [line.split("\t")[:5] for line in run.stdout.splitlines()] == [
+                    line.split("\t")[:5] for line in lines
+                ]
+        assert sum(1 for _ in cyvcf2.VCF(str(path))) == len(lines)
 
 
 def test_one_allele_has_one_score(everything: Path) -> None:

@@ -106,7 +106,7 @@ def snvs(vcf: Path, start: int, end: int) -> set[tuple[int, str, str]]:
 def test_a_simulated_sample_is_called_well(sample: Sequenced, server: ModelServer, tmp_path: Path) -> None:
     shards = plan_call_shards(sample.reference, {"chr1": 1}, None)
     lines, (summary,) = call(sample.bam, sample.reference, server, tmp_path, shards)
-    assert summary["calls"] == len(records(lines)) > 50
+    assert summary["calls"] >= len(records(lines)) > 50
     assert f1(snvs(tmp_path / "calls.vcf.gz", 0, LENGTH_BP), snvs(sample.truth, 0, LENGTH_BP)) > 0.9
 
 

@@ -53,11 +53,13 @@ def normalise(genome: str, at: int, ref: str, alt: str) -> tuple[int, str, str]:
     return at, ref, alt
 
 
-def test_two_reads_make_a_candidate_and_one_does_not(tmp_path: Path) -> None:
+def test_two_reads_make_a_candidate_and_one_does_where_there_are_few(tmp_path: Path) -> None:
     genome = FLANK + "A" + FLANK
     plain = read_with(genome, CENTRE, "A", "A")
     other = read_with(genome, CENTRE, "A", "G")
     assert alleles(rows_of(tmp_path, genome, [other, plain, plain])) == []
+    assert alleles(rows_of(tmp_path, genome, [other, plain])) == [(CENTRE, "A", "G")]
+    assert alleles(rows_of(tmp_path, genome, [other])) == [(CENTRE, "A", "G")]
     rows = rows_of(tmp_path, genome, [other, other, plain, plain, plain])
     assert alleles(rows) == [(CENTRE, "A", "G")]
     assert rows.counts.tolist() == [[3, 2, 0]]
