@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tasks.errors import InputError
+from tasks.genome.header_check import check_header_contigs
 from tasks.genome.reference import Reference
 from tasks.variants.alleles import ALLELE_SCHEMA, allele_table
 from tasks.variants.binary import as_text
@@ -25,6 +26,7 @@ MIN_STARS = 1
 MIN_BENIGN_FREQUENCY = 1e-3
 """Allele frequency from which an allele of a population counts as benign."""
 _CLASSIFICATION, _REVIEW, _CONSEQUENCE, _FREQUENCY, _VEP = "CLNSIG", "CLNREVSTAT", "MC", "AF", "CSQ"
+_FILTER = "filter"
 _WANTED = (_CLASSIFICATION, _REVIEW, _CONSEQUENCE, _FREQUENCY, _VEP)
 # Source: ClinVar, "Review status" (https://www.ncbi.nlm.nih.gov/clinvar/docs/review_status/).
 _STARS = {
@@ -33,6 +35,7 @@ _STARS = {
     "criteria_provided,_multiple_submitters,_no_conflicts": 2,
     "criteria_provided,_single_submitter": 1,
 }
+_PASSING = (None, ".", "PASS")
 _PATHOGENIC = frozenset({"Pathogenic", "Likely_pathogenic"})
 _BENIGN = frozenset({"Benign", "Likely_benign"})
 # Most severe first. Source: Ensembl, "Calculated variant consequences"; ClinVar's MC has these terms, and nonsense.
@@ -75,7 +78,7 @@ class LabelledAlleles:
         alleles: `tasks.variants.alleles.ALLELE_SCHEMA`.
         label: bool [n], True for pathogenic.
         consequence: object [n], the group of the most severe consequence that a file states; ``unknown`` without one.
-        frequency: float64 [n], NaN where no file states it.
+        frequency: float64 [n], the highest that a file states; NaN where none does.
         counts: What became of the files' alleles, by word.
     """
 
@@ -112,7 +115,9 @@ def read_labels(
 
     Pathogenic: classified so, or likely so, by at least `min_stars`; conflicting and uncertain classifications, and
     modified ones (low penetrance, risk allele), are left out. Benign: of `benign`, by frequency where it has AF, else
-    by classification; of `clinvar` by classification where there is no other file. An allele that is both is left out.
+    by classification, and where its FILTER passes; of `clinvar` by classification where there is no other file. An
+    allele that is both is left out, and so is a benign one that `clinvar` calls conflicting, or pathogenic with
+    however few stars.
 
     Args:
         clinvar: ClinVar-format VCF: CLNSIG, CLNREVSTAT, perhaps MC.
@@ -128,24 +133,29 @@ def read_labels(
         ReferenceError: It was made with another reference.
     """
     counts: Counter[str] = Counter()
-    parts = [_classified(clinvar, reference, scratch, min_stars, benign is None, counts)]
+    table = _classified(clinvar, reference, scratch, min_stars, benign is None, counts)
     if benign is not None:
-        parts.append(_common(benign, reference, scratch, min_stars, min_benign_frequency, counts))
-    table = pa.concat_tables(parts)
-    locus, code = table["locus"].to_numpy(), table["code"].to_numpy()
-    order = np.lexsort((code, locus))
-    table, locus, code = table.take(order), locus[order], code[order]
+        known = np.unique(table["locus"].to_numpy())
+        common = _common(benign, reference, scratch, min_stars, min_benign_frequency, known, counts)
+        table = pa.concat_tables([table, common])
+    locus, code, is_label = (table[name].to_numpy() for name in ("locus", "code", "is_label"))
+    order = np.lexsort((~is_label, code, locus))
+    table, locus, code, is_label = table.take(order), locus[order], code[order], is_label[order]
     begins = np.ones(len(order), dtype=np.bool_)
     begins[1:] = (locus[1:] != locus[:-1]) | (code[1:] != code[:-1])
-    group = np.cumsum(begins) - 1
-    label = table["label"].to_numpy()
-    both = np.bincount(group, weights=label)
-    num_rows = np.bincount(group)
-    is_contradicted = (both > 0) & (both < num_rows)
-    counts["contradicted"] = int(np.count_nonzero(is_contradicted))
-    counts["repeated"] = int(len(order) - begins.sum() - (num_rows[is_contradicted] - 1).sum())
-    chosen = np.flatnonzero(begins & ~is_contradicted[group])
-    table, label = table.take(chosen), label[chosen]
+    first = np.flatnonzero(begins)
+    # Of each allele's rows: whether one says so. A row with a label stands before those without.
+    pathogenic, harmless = (
+        np.logical_or.reduceat(table[name].to_numpy(), first) if len(first) else np.zeros(0, np.bool_)
+        for name in ("says_pathogenic", "says_benign")
+    )
+    frequency = np.fmax.reduceat(table["frequency"].to_numpy(), first) if len(first) else np.zeros(0)
+    is_contradicted = is_label[first] & pathogenic & harmless
+    is_kept = is_label[first] & ~is_contradicted
+    counts["contradicted"] = int(is_contradicted.sum())
+    num_labels = np.bincount(np.cumsum(begins) - 1, weights=is_label, minlength=len(first)).astype(np.int64)
+    counts["repeated"] = int((num_labels[is_kept] - 1).sum())
+    table, label, frequency = table.take(first[is_kept]), pathogenic[is_kept], frequency[is_kept]
     counts["pathogenic"], counts["benign"] = int(label.sum()), int((~label).sum())
     for word in ("pathogenic", "benign"):
         if not counts[word]:
@@ -154,7 +164,7 @@ def read_labels(
         table.select(ALLELE_SCHEMA.names),
         label,
         np.array(table["consequence"].to_pylist(), dtype=object),
-        table["frequency"].to_numpy(),
+        frequency,
         dict(sorted(counts.items())),
     )
 
@@ -162,25 +172,35 @@ def read_labels(
 def _classified(
     path: Path, reference: Reference, scratch: Path, min_stars: int, with_benign: bool, counts: Counter[str]
 ) -> pa.Table:
-    """Alleles by their classification; those that are left out are counted by why."""
-    wanted = {"pathogenic": True, **({"benign": False} if with_benign else {})}
+    """Alleles by their classification, and those that bar a benign label; all are counted by word."""
     parts = []
-    for alleles, rows in _blocks(path, reference, scratch, (_CLASSIFICATION, _REVIEW)):
-        words = [
-            classify(significance, review, min_stars)
-            for significance, review in zip(rows[_CLASSIFICATION], rows[_REVIEW], strict=True)
-        ]
+    for alleles, rows in _blocks(path, "ClinVar", reference, scratch, (_CLASSIFICATION, _REVIEW), counts):
+        pairs = list(zip(rows[_CLASSIFICATION], rows[_REVIEW], strict=True))
+        words = [classify(significance, review, min_stars) for significance, review in pairs]
         counts.update(f"ClinVar: {word}" for word in words)
-        parts.append(_labelled(alleles, rows, [wanted.get(word) for word in words]))
+        unreviewed = [classify(significance, review, 0) for significance, review in pairs]
+        pathogenic = [word in ("pathogenic", "conflicting") for word in unreviewed]
+        benign = [word == "conflicting" or (with_benign and word == "benign") for word in words]
+        labels = [word == "pathogenic" or (with_benign and word == "benign") for word in words]
+        parts.append(_voted(alleles, rows, pathogenic, benign, labels))
     return pa.concat_tables(parts)
 
 
 def _common(
-    path: Path, reference: Reference, scratch: Path, min_stars: int, min_frequency: float, counts: Counter[str]
+    path: Path,
+    reference: Reference,
+    scratch: Path,
+    min_stars: int,
+    min_frequency: float,
+    known: npt.NDArray[np.uint64],
+    counts: Counter[str],
 ) -> pa.Table:
-    """Benign alleles of a second file: frequent ones, or where it is of ClinVar's format those classified so."""
+    """Benign alleles of a second file: frequent ones, or where it is of ClinVar's format those classified so.
+
+    Alleles at the loci `known` come too, for their frequency.
+    """
     parts = []
-    for alleles, rows in _blocks(path, reference, scratch, ()):
+    for alleles, rows in _blocks(path, "benign file", reference, scratch, (), counts):
         if _FREQUENCY in rows:
             is_benign = [_number(value) >= min_frequency for value in rows[_FREQUENCY]]
         elif _CLASSIFICATION in rows and _REVIEW in rows:
@@ -188,20 +208,37 @@ def _common(
             is_benign = [classify(significance, review, min_stars) == "benign" for significance, review in pairs]
         else:
             raise LabelError(f"{path}: declares neither INFO AF nor CLNSIG and CLNREVSTAT: nothing says what is benign")
-        counts["benign file: left out"] += is_benign.count(False)
-        parts.append(_labelled(alleles, rows, [False if benign else None for benign in is_benign]))
+        passes = [value in _PASSING for value in rows[_FILTER]]
+        counts["benign file: FILTER does not pass"] += passes.count(False)
+        labels = [benign and passing for benign, passing in zip(is_benign, passes, strict=True)]
+        counts["benign file: left out"] += labels.count(False) - passes.count(False)
+        is_known = np.isin(alleles["locus"].to_numpy(), known).tolist() if _FREQUENCY in rows else None
+        parts.append(_voted(alleles, rows, [False] * len(labels), labels, labels, is_known))
     return pa.concat_tables(parts)
 
 
-def _labelled(alleles: pa.Table, rows: dict[str, list[Any]], labels: list[bool | None]) -> pa.Table:
-    """The alleles that have a label, with it, consequence and frequency."""
+def _voted(
+    alleles: pa.Table,
+    rows: dict[str, list[Any]],
+    pathogenic: list[bool],
+    benign: list[bool],
+    labels: list[bool],
+    others: list[bool] | None = None,
+) -> pa.Table:
+    """The alleles of which a file says something (or that `others` asks for), with that, consequence and frequency."""
     empty: list[Any] = [None] * len(labels)
     terms = zip(rows.get(_CONSEQUENCE, empty), rows.get(_VEP, empty), strict=True)
-    table = alleles.append_column("label", pa.array(labels, pa.bool_()))
-    table = table.append_column("consequence", pa.array([consequence_group(*each) for each in terms], pa.string()))
-    frequencies = [_number(value) for value in rows.get(_FREQUENCY, empty)]
-    table = table.append_column("frequency", pa.array(frequencies, pa.float64()))
-    return table.filter(pa.array([label is not None for label in labels], pa.bool_()))
+    columns = {
+        "says_pathogenic": pa.array(pathogenic, pa.bool_()),
+        "says_benign": pa.array(benign, pa.bool_()),
+        "is_label": pa.array(labels, pa.bool_()),
+        "consequence": pa.array([consequence_group(*each) for each in terms], pa.string()),
+        "frequency": pa.array([_number(value) for value in rows.get(_FREQUENCY, empty)], pa.float64()),
+    }
+    for name, column in columns.items():
+        alleles = alleles.append_column(name, column)
+    asked = others or [False] * len(labels)
+    return alleles.filter(pa.array(list(map(any, zip(pathogenic, benign, asked, strict=True))), pa.bool_()))
 
 
 def _number(value: float | str | None) -> float:
@@ -248,22 +285,30 @@ def consequence_group(molecular: str | None, vep: list[str | None] | None) -> st
 
 
 def _blocks(
-    path: Path, reference: Reference, scratch: Path, needed: tuple[str, ...]
+    path: Path, what: str, reference: Reference, scratch: Path, needed: tuple[str, ...], counts: Counter[str]
 ) -> Iterator[tuple[pa.Table, dict[str, list[Any]]]]:
-    """Yields normalised alleles block by block, and the values of those fields of `_WANTED` that the file declares."""
-    counts = ScanCounts()
+    """Yields normalised alleles block by block, their FILTER, and those fields of `_WANTED` that the file declares.
+
+    Alleles that have no place or no bases are counted by reason.
+    """
+    scanned = ScanCounts()
     with as_text(path, scratch) as text:
         reader = RecordReader(text, reference)
         missing = [name for name in needed if name not in reader.header.info]
         if missing:
             raise LabelError(f"{path}: declares no INFO {', '.join(missing)}; is this ClinVar's VCF?")
+        contigs = reader.header.contig_lengths_bp
+        if contigs:
+            md5s = list(reader.header.contig_md5s.values())
+            check_header_contigs(path.name, list(contigs), list(contigs.values()), md5s, [None] * len(md5s), reference)
         header = replace(reader.header, columns=reader.header.columns[:8], formats={})
         columns = TableColumns(header, (), info_ids=_WANTED)
         names = {name: f"INFO_{name}" for name in _WANTED if name in header.info}
         names |= {_VEP: "CSQ_Consequence"} if _VEP in names else {}
+        names[_FILTER] = _FILTER
         yield ALLELE_SCHEMA.empty_table(), {name: [] for name in names}
         for block in reader.blocks():
-            counts.add(block)
+            scanned.add(block)
             keyed = np.flatnonzero(block.keys.skip == 0)
             num_rows = np.maximum(np.diff(block.records.first_allele), 1)
             first_row = np.concatenate(([0], np.cumsum(num_rows)))[:-1]
@@ -273,4 +318,5 @@ def _blocks(
             there = {name: column for name, column in names.items() if column in rows.schema.names}
             alleles = allele_table(block.lines.text, block.records, block.keys, reference)
             yield alleles, {name: rows[column].to_pylist() for name, column in there.items()}
-        counts.check(path.name, path)
+        scanned.check(path.name, path)
+        counts.update({f"{what}: {reason}": number for reason, number in scanned.skipped.items()})

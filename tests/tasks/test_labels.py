@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.errors import ReferenceError
 from tasks.genome.reference import Reference
 from tasks.training.label_split import BLOCK_SHIFT, GAP_BP, split_labels
 from tasks.training.labels import LabelError, LabelledAlleles, classify, consequence_group, read_labels
@@ -125,6 +126,8 @@ def test_who_gets_a_label(genome: tuple[Reference, dict[str, str]], tmp_path: Pa
         "ClinVar: pathogenic": 4,
         "ClinVar: too few stars": 1,
         "benign": 1,
+        "benign file: FILTER does not pass": 0,
+        "benign file: NOT_ACGT": 1,
         "benign file: left out": 2,
         "contradicted": 1,
         "pathogenic": 3,
@@ -136,6 +139,64 @@ def test_who_gets_a_label(genome: tuple[Reference, dict[str, str]], tmp_path: Pa
         read_labels(clinvar, gnomad, reference, tmp_path, min_benign_frequency=0.9)
     with pytest.raises(LabelError, match="declares no INFO CLNSIG"):
         read_labels(gnomad, None, reference, tmp_path)
+
+
+def test_what_the_files_contradict_each_other_about_gets_no_label(
+    genome: tuple[Reference, dict[str, str]], tmp_path: Path
+) -> None:
+    reference, sequences = genome
+
+    def write(path: Path, header: tuple[str, ...], infos: dict[int, str], filters: dict[int, str]) -> Path:
+        rows = []
+        for position, info in infos.items():
+            ref = sequences["chr1"][position - 1]
+            rows.append(f"chr1 {position} . {ref} {other(ref)} . {filters.get(position, '.')} {info}")
+        path.write_text(vcf_text(rows, header=header))
+        return path
+
+    classes = {
+        10: f"CLNSIG=Pathogenic;CLNREVSTAT={ONE}",
+        11: f"CLNSIG=Conflicting_classifications_of_pathogenicity;CLNREVSTAT={ONE}",
+        12: "CLNSIG=Likely_pathogenic;CLNREVSTAT=no_assertion_criteria_provided",
+        13: f"CLNSIG=Uncertain_significance;CLNREVSTAT={ONE}",
+        14: "CLNSIG=Benign;CLNREVSTAT=no_assertion_criteria_provided",
+    }
+    clinvar = write(tmp_path / "clinvar.vcf", CLINVAR, classes, {})
+    frequencies = {10: "AF=0.00002", 11: "AF=0.3", 12: "AF=0.3", 13: "AF=0.3", 14: "AF=0.3", 15: "AF=0.3", 16: "AF=0.3"}
+    gnomad = write(tmp_path / "gnomad.vcf", GNOMAD, frequencies, {15: "AC0", 16: "PASS"})
+    labels = read_labels(clinvar, gnomad, reference, tmp_path)
+    assert (np.array(labels.alleles["start"]) + 1).tolist() == [10, 13, 14, 16]
+    assert labels.label.tolist() == [True, False, False, False]
+    assert labels.frequency.tolist() == [0.00002, 0.3, 0.3, 0.3]
+    assert labels.counts["contradicted"] == 2
+    assert labels.counts["benign file: FILTER does not pass"] == 1
+    twice = write(tmp_path / "twice.vcf", CLINVAR, {**classes, 20: f"CLNSIG=Benign;CLNREVSTAT={ONE}"}, {})
+    again = twice.read_text().splitlines()
+    line = next(each for each in again if each.startswith("chr1\t10\t"))
+    twice.write_text("\n".join([*again, line, line.replace("Pathogenic", "Benign")]) + "\n")
+    with pytest.raises(LabelError, match=r"no pathogenic allele.*'contradicted': 1"):
+        read_labels(twice, None, reference, tmp_path)
+
+
+def test_a_file_of_another_build_is_refused_and_what_has_no_place_is_counted(
+    genome: tuple[Reference, dict[str, str]], tmp_path: Path
+) -> None:
+    reference, sequences = genome
+    rows = [
+        f"chr1 {at} . {sequences['chr1'][at - 1]} {other(sequences['chr1'][at - 1])} . . "
+        f"CLNSIG={'Pathogenic' if at % 2 else 'Benign'};CLNREVSTAT={ONE}"
+        for at in range(10, 50)
+    ]
+    path = tmp_path / "clinvar.vcf"
+    path.write_text(vcf_text([*rows, rows[0].replace("chr1", "chr9")], header=CLINVAR))
+    labels = read_labels(path, None, reference, tmp_path)
+    assert (labels.counts["ClinVar: UNKNOWN_CONTIG"], len(labels)) == (1, 40)
+    path.write_text(vcf_text([row.replace("chr1 1", "chr1 5") for row in rows], header=CLINVAR))
+    with pytest.raises(ReferenceError, match="wrong reference"):
+        read_labels(path, None, reference, tmp_path)
+    path.write_text(vcf_text(rows, header=(*CLINVAR, "##contig=<ID=chr1,length=2001>")))
+    with pytest.raises(ReferenceError, match=r"clinvar\.vcf"):
+        read_labels(path, None, reference, tmp_path)
 
 
 def made_up(rng: np.random.Generator, size: int) -> LabelledAlleles:
