@@ -14,6 +14,8 @@ BLOCK_SHIFT = 20
 GAP_BP = 256
 """Alleles for training keep this far from blocks that are held out: more than a window and an allele."""
 HELD_OUT_SHARE = 0.2
+LEAST_FREQUENCY_SHARE = 0.5
+"""Frequency takes part in the matching if it leaves this share of what is matched by consequence alone."""
 _CONTIG_BLOCKS = 1 << (40 - BLOCK_SHIFT)
 
 
@@ -25,6 +27,7 @@ class LabelSplit:
         training: int64, matched: in each group of consequences as many pathogenic alleles as benign ones, and within it
             by frequency where both classes state it.
         held_out: int64, all alleles of the held-out blocks, not matched.
+        held_out_matched: int64, of these as many pathogenic alleles as benign ones in each group of consequences.
         num_near: Alleles left out since they lie too near to a held-out block.
         num_unmatched: Alleles left out of training, since their group has too few of the other class.
         unmatched_groups: Groups that have one class alone: nothing of them is trained on.
@@ -33,6 +36,7 @@ class LabelSplit:
 
     training: npt.NDArray[np.int64]
     held_out: npt.NDArray[np.int64]
+    held_out_matched: npt.NDArray[np.int64]
     num_near: int
     num_unmatched: int
     unmatched_groups: tuple[str, ...]
@@ -59,15 +63,20 @@ def split_labels(labels: LabelledAlleles, seed: int, *, held_out_share: float = 
         _is_held_out_at(locus, -GAP_BP, held_out_blocks) | _is_held_out_at(locus, GAP_BP, held_out_blocks)
     )
     candidates = np.flatnonzero(~is_held_out & ~is_near)
-    # A class that states no frequency, or none like the other's, cannot be matched by it.
-    is_frequency_matched = True
-    training, groups = _matched(labels, candidates, _decades(labels.frequency), rng)
-    if not len(training):
-        is_frequency_matched = False
-        training, groups = _matched(labels, candidates, np.zeros(len(labels), dtype=np.int64), rng)
+    anywhere = np.zeros(len(labels), dtype=np.int64)
+    training, groups = _matched(labels, candidates, anywhere, rng)
+    is_stated = np.isfinite(labels.frequency[candidates])
+    is_frequency_matched = False
+    if is_stated.any():
+        closer, closer_groups = _matched(labels, candidates, _decades(labels.frequency), rng)
+        # Classes whose frequencies hardly meet would leave too little.
+        if len(closer) and len(closer) >= LEAST_FREQUENCY_SHARE * len(training):
+            training, groups, is_frequency_matched = closer, closer_groups, True
+    held_out = np.flatnonzero(is_held_out)
     return LabelSplit(
         training,
-        np.flatnonzero(is_held_out),
+        held_out,
+        _matched(labels, held_out, anywhere, rng)[0],
         int(is_near.sum()),
         len(candidates) - len(training),
         groups,

@@ -239,13 +239,16 @@ def test_neighbours_do_not_leak_and_classes_are_matched(seed: int, size: int) ->
         rows = split.training[labels.consequence[split.training] == group]
         assert labels.label[rows].sum() * 2 == len(rows)
         assert (group in split.unmatched_groups) <= (len(rows) == 0)
+        matched = split.held_out_matched[labels.consequence[split.held_out_matched] == group]
+        assert labels.label[matched].sum() * 2 == len(matched)
+    assert set(split.held_out_matched.tolist()) <= set(split.held_out.tolist())
     again = split_labels(labels, seed)
     assert np.array_equal(split.training, again.training)
     assert np.array_equal(split.held_out, again.held_out)
 
 
 def test_frequency_is_matched_only_where_the_classes_share_it() -> None:
-    labels = made_up(np.random.default_rng(1), 300)
+    labels = made_up(np.random.default_rng(1), 3_000)
     split = split_labels(labels, 1)
     assert split.is_frequency_matched
     decade = np.floor(np.log10(np.nan_to_num(labels.frequency, nan=1e-7)))[split.training]
@@ -256,4 +259,10 @@ def test_frequency_is_matched_only_where_the_classes_share_it() -> None:
     labels.frequency[~labels.label] = 0.5
     apart = split_labels(labels, 1)
     assert not apart.is_frequency_matched
-    assert len(apart.training)
+    assert len(apart.training) > 1_000
+    labels.frequency[np.flatnonzero(labels.label)[:30]] = 0.5
+    few_shared = split_labels(labels, 1)
+    assert not few_shared.is_frequency_matched
+    assert len(few_shared.training) == len(apart.training)
+    labels.frequency[:] = np.nan
+    assert not split_labels(labels, 1).is_frequency_matched
