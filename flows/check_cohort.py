@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.parameters import REPOSITORY, check_regions
+from flows.parameters import REPOSITORY, check_models, check_regions
 from flows.shared_details import SharedDetails
 from tasks.annotations.request import parse_requests
 from tasks.annotations.source import check_inputs_free, open_source
@@ -35,10 +35,11 @@ def check_cohort(
         Lines for people, and the number of samples that would fail.
 
     Raises:
-        TaskError: The sheet, the reference, the regions, the genes or an annotation cannot be used at all.
+        TaskError: The sheet, the reference, the regions, the genes, an annotation or the models cannot be used at all.
     """
     sheet = read_sheet(sheet_path)
     check_regions(sheet, regions, genes=genes)
+    check_models(models)
     num_faults = 0
     details = SharedDetails()
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:

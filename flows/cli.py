@@ -288,7 +288,7 @@ def pipelines(models: Path | None) -> None:
     try:
         lines = list_pipelines(models or REPOSITORY)
     except (TaskError, ServingError) as error:
-        _end(RUN_FAILED, str(error))
+        _end(BAD_INPUT if models else RUN_FAILED, str(error))
     for line in lines:
         click.echo(line)
 
@@ -337,6 +337,10 @@ def train_effect(
     from flows.train_effect import train_effect as train
     from tasks.errors import TaskError
 
+    given = click.get_current_context().get_parameter_source("min_benign_frequency")
+    if benign is None and given is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--min-benign-frequency: is of --benign, which is not given; leave it out")
+    _interrupt_on_signals()
     try:
         train(
             clinvar,
@@ -348,8 +352,10 @@ def train_effect(
             seed=seed,
             report=click.echo,
         )
+    except KeyboardInterrupt:
+        _end(CANCELLED, "cancelled; nothing was written")
     except TaskError as error:
-        _end(BAD_INPUT, error.message)
+        _end(BAD_INPUT if error.blame == "input" else RUN_FAILED, error.message)
 
 
 if __name__ == "__main__":

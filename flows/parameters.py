@@ -53,22 +53,28 @@ class Execution(BaseModel):
     progress: bool = Field(True, description="Show progress bars")
 
 
-def check_models(repository: Path, pipeline: Pipeline) -> None:
+def check_models(repository: Path, pipeline: Pipeline | None = None) -> None:
     """Refuses a model repository that lacks the caller or the pipeline's ensemble, or that learnt from other labels.
+
+    Args:
+        repository: The repository.
+        pipeline: What is to be computed; None where that is not known yet.
 
     Raises:
         InputError: It does.
     """
     try:
         read_model(repository, CALLER)
-        message = read_model(repository, pipeline.ensemble).message
+        message = read_model(repository, pipeline.ensemble).message if pipeline else None
     except ServingError as error:
         raise InputError(f"models {repository}: {error.message}", field="models", reason="BAD_PARAMETER") from error
-    labels = message.parameters["labels"].string_value if "labels" in message.parameters else "none"
-    if pipeline.labels not in (None, labels):
+    if pipeline is None or message is None or pipeline.labels is None:
+        return
+    labels = message.parameters["labels"].string_value if "labels" in message.parameters else None
+    if labels != pipeline.labels:
         raise InputError(
             f"pipeline {pipeline.name} needs a model of {pipeline.labels} labels; model {pipeline.ensemble!r} of "
-            f"{repository} has learnt from {labels} ones"
+            f"{repository} {f'has learnt from {labels} ones' if labels else 'does not say what it has learnt from'}"
             + ("; `cohortflow train-effect` makes one for --models" if pipeline.labels == "clinical" else ""),
             field="models",
             reason="BAD_PARAMETER",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from flows.parameters import REPOSITORY
 from serving.server import ModelServer
 from tasks.errors import InputError
-from tasks.files import make_folder
+from tasks.files import file_sha256, make_folder
 from tasks.genome.reference import prepare_reference
 from tasks.training.effect import effect_onnx
 from tasks.training.embedder import STATE
 from tasks.training.label_cards import LabelSource, pathogenicity_card, variants_card
-from tasks.training.label_fit import HeldOutFigures, fit_to_labels
+from tasks.training.label_figures import HeldOutFigures
+from tasks.training.label_fit import fit_to_labels, with_windows
 from tasks.training.label_split import split_labels
 from tasks.training.labels import read_labels
 
@@ -65,26 +66,33 @@ def train_effect(
         scratch = Path(scratch_name)
         genome = prepare_reference(reference.resolve(), scratch / "reference")
         report(f"reference: build {genome.build or 'unknown'}")
+        report(f"reading {' and '.join(path.name for path in (clinvar, benign) if path)}")
         labels = read_labels(
             clinvar, benign, genome, scratch, min_stars=min_stars, min_benign_frequency=min_benign_frequency
         )
+        labels = with_windows(labels, genome)
         report(f"labels: {', '.join(f'{count:,} {word}' for word, count in labels.counts.items())}")
         split = split_labels(labels, seed)
         with ModelServer(REPOSITORY, models=["embedder"]) as server:
 
             def embed(windows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
                 state = np.zeros((len(windows), STATE), np.float32)
-                return server.infer("embedder", {"tokens": windows, "state": state})["embedding"]
+                inputs = {"tokens": windows, "state": state}
+                return server.infer("embedder", inputs, outputs=["embedding"])["embedding"]
 
-            fitted = fit_to_labels(labels, split, genome, embed, seed)
-        report(f"learnt from {fitted.num_training:,} alleles")
+            fitted = fit_to_labels(labels, split, genome, embed, seed, report)
+        report(f"trained on {fitted.num_training:,} alleles, {fitted.best_pass} passes")
         for each in fitted.figures:
             report(
-                f"held out, {each.group}: {each.num_pathogenic:,} pathogenic, {each.num_benign:,} benign, area under "
-                f"the ROC curve {each.auroc:.3f}"
+                f"held out, {each.group}: {each.num_pathogenic:,} pathogenic, {each.num_benign:,} benign, "
+                + (
+                    "too few to tell"
+                    if math.isnan(each.auroc)
+                    else f"area under the ROC curve {each.auroc:.3f}, average precision {each.average_precision:.3f}"
+                )
             )
         sources = [
-            LabelSource(role, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+            LabelSource(role, path.name, file_sha256(path))
             for role, path in (("classified", clinvar), ("benign", benign))
             if path
         ]
@@ -94,6 +102,7 @@ def train_effect(
             split,
             sources,
             build=genome.build or "unknown",
+            reference_digest=genome.digest,
             min_stars=min_stars,
             min_benign_frequency=min_benign_frequency,
             seed=seed,

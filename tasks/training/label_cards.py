@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.training.label_fit import FittedToLabels, HeldOutFigures
-from tasks.training.label_split import LabelSplit
+from tasks.training.label_figures import CalibrationBin, HeldOutFigures
+from tasks.training.label_fit import FittedToLabels
+from tasks.training.label_split import BLOCK_SHIFT, GAP_BP, LabelSplit
 from tasks.training.labels import LabelledAlleles
 
 
@@ -33,6 +35,7 @@ def pathogenicity_card(
     sources: Sequence[LabelSource],
     *,
     build: str,
+    reference_digest: str,
     min_stars: int,
     min_benign_frequency: float,
     seed: int,
@@ -45,6 +48,7 @@ def pathogenicity_card(
         split: What was learnt from and what was held out.
         sources: The files.
         build: The reference's build.
+        reference_digest: Digest of its sequences.
         min_stars: Review stars that were asked for.
         min_benign_frequency: Allele frequency from which an allele counted as benign.
         seed: Of the training.
@@ -55,10 +59,29 @@ def pathogenicity_card(
     matched = (
         "group of consequences and by decade of frequency"
         if split.is_frequency_matched
-        else ("group of consequences; not by frequency, which the two classes do not share")
+        else "group of consequences (frequency is not matched: the files do not state it for both classes alike)"
+    )
+    has_second = any(source.role == "benign" for source in sources)
+    benign = (
+        f"of the second file, by a frequency of at least {min_benign_frequency:g}, or classified so where it has none"
+        if has_second
+        else "classified benign or likely benign with as many stars"
     )
     unmatched = ", ".join(split.unmatched_groups) or "none"
     figures = "\n".join(map(_line, fitted.figures))
+    bins = "\n".join(map(_bin_line, fitted.bins))
+    origin = (
+        f"Build {build}, reference `{reference_digest}`. Pathogenic: classified pathogenic or likely pathogenic with "
+        f"at least {min_stars} review stars; benign: {benign}. Conflicting and uncertain classifications are left out, "
+        "and so is what both classes hold."
+    )
+    training = (
+        f"It was trained on {fitted.num_training:,} alleles, as many pathogenic as benign ones in each {matched}: "
+        f"{groups}. Groups of one class alone, of which nothing was learnt: {unmatched}. "
+        f"{fitted.num_choosing:,} of them were kept back to choose the pass over the others that did best on them: "
+        f"pass {fitted.best_pass}. Only this model was trained; the embedder before it is the shipped one. "
+        f"`cohortflow train-effect --seed {seed}` with the same files and flags makes the same file again."
+    )
     return f"""# effect
 
 From the embeddings of a 128-base window without and with an allele to one number from 0 to 1: how much the allele looks
@@ -70,35 +93,39 @@ like pathogenic ones, where both classes are equally common.
 | --- | --- | --- |
 {files}
 
-Build {build}. Pathogenic: classified pathogenic or likely pathogenic with at least {min_stars} review stars; benign:
-classified so, or of a frequency of at least {min_benign_frequency:g}. Conflicting and uncertain classifications are
-left out, and so is what both classes hold.
+{_paragraph(origin)}
 
 | alleles of the files | |
 | --- | --- |
 {counts}
-| without a window (too long, or no reference sequence) | {fitted.num_unscored:,} |
 | near a held-out stretch, left out | {split.num_near:,} |
 | of a group with too few of the other class, left out | {split.num_unmatched:,} |
 
-It learnt from {fitted.num_training:,} alleles, as many pathogenic as benign ones in each {matched}: {groups}. Groups of
-one class alone, of which nothing was learnt: {unmatched}. Only this model was trained; the embedder before it is the
-shipped one. `cohortflow train-effect --seed {seed}` with the same files makes the same file again.
+{_paragraph(training)}
+
+Held out are whole stretches of {1 << BLOCK_SHIFT:,} bases, and {GAP_BP} bases around them are left out. A gene that
+reaches over the edge of a stretch may have alleles on both sides, and a repeat its copies.
 
 ## Alleles of stretches of the genome that were held out
 
-| consequence | pathogenic | benign | area under the ROC curve |
-| --- | --- | --- | --- |
+| consequence | pathogenic | benign | area under the ROC curve | average precision | Brier | calibration error |
+| --- | --- | --- | --- | --- | --- | --- |
 {figures}
 
-Brier score with both classes weighed alike: {fitted.brier:.3f} (0.25 for always saying a half).
+A model that tells nothing has an area of 0.5, an average precision of the share of pathogenic alleles, and a Brier
+score of 0.25 by always saying a half; Brier score and calibration error weigh both classes alike.
+
+| score from | pathogenic | benign | mean score | pathogenic, both classes weighed alike |
+| --- | --- | --- | --- | --- |
+{bins}
 
 ## Limits
 
 It sees 128 bases, no gene, no protein, no conservation and no frequency. An area near 0.5 within a group says that in
 this group it tells nothing; over all groups it also tells one consequence from another. Its number is a probability
-only where pathogenic and benign alleles are equally common. It is no classification by itself. Alleles longer than 48
-bases have no window.
+only where pathogenic and benign alleles are equally common. Where frequency is not matched, part of what it tells
+apart is what makes an allele common (CpG sites mutate more often). It is no classification by itself. Alleles longer
+than 48 bases have no window.
 
 ## Licence
 
@@ -117,6 +144,15 @@ The ensemble that scores alleles: `embedder` reads the window of the reference a
 """
 
 
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def _line(figures: HeldOutFigures) -> str:
-    area = "too few to tell" if math.isnan(figures.auroc) else f"{figures.auroc:.3f}"
-    return f"| {figures.group} | {figures.num_pathogenic:,} | {figures.num_benign:,} | {area} |"
+    values = (figures.auroc, figures.average_precision, figures.brier, figures.calibration_error)
+    told = ["too few to tell", "", "", ""] if math.isnan(figures.auroc) else [f"{value:.3f}" for value in values]
+    return f"| {figures.group} | {figures.num_pathogenic:,} | {figures.num_benign:,} | {' | '.join(told)} |"
+
+
+def _bin_line(each: CalibrationBin) -> str:
+    return f"| {each.low:.1f} | {each.num_pathogenic:,} | {each.num_benign:,} | {each.score:.3f} | {each.share:.3f} |"
