@@ -173,9 +173,10 @@ def test_what_the_files_contradict_each_other_about_gets_no_label(
     twice = write(tmp_path / "twice.vcf", CLINVAR, {**classes, 20: f"CLNSIG=Benign;CLNREVSTAT={ONE}"}, {})
     again = twice.read_text().splitlines()
     line = next(each for each in again if each.startswith("chr1\t10\t"))
-    twice.write_text("\n".join([*again, line, line.replace("Pathogenic", "Benign")]) + "\n")
-    with pytest.raises(LabelError, match=r"no pathogenic allele.*'contradicted': 1"):
-        read_labels(twice, None, reference, tmp_path)
+    for word in ("Benign", "Conflicting_classifications_of_pathogenicity"):
+        twice.write_text("\n".join([*again, line, line.replace("Pathogenic", word)]) + "\n")
+        with pytest.raises(LabelError, match=r"no pathogenic allele.*'contradicted': 1"):
+            read_labels(twice, None, reference, tmp_path)
 
 
 def test_a_file_of_another_build_is_refused_and_what_has_no_place_is_counted(
