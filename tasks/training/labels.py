@@ -27,7 +27,9 @@ MIN_BENIGN_FREQUENCY = 1e-3
 """Allele frequency from which an allele of a population counts as benign."""
 _CLASSIFICATION, _REVIEW, _CONSEQUENCE, _FREQUENCY, _VEP = "CLNSIG", "CLNREVSTAT", "MC", "AF", "CSQ"
 _FILTER = "filter"
-_WANTED = (_CLASSIFICATION, _REVIEW, _CONSEQUENCE, _FREQUENCY, _VEP)
+_FREQUENCIES = (_FREQUENCY, "AF_EXAC", "AF_ESP", "AF_TGP")
+"""Where a frequency may stand: gnomAD's, and those that ClinVar quotes."""
+_WANTED = (_CLASSIFICATION, _REVIEW, _CONSEQUENCE, _VEP, *_FREQUENCIES)
 # Source: ClinVar, "Review status" (https://www.ncbi.nlm.nih.gov/clinvar/docs/review_status/).
 _STARS = {
     "practice_guideline": 4,
@@ -120,7 +122,7 @@ def read_labels(
     however few stars.
 
     Args:
-        clinvar: ClinVar-format VCF: CLNSIG, CLNREVSTAT, perhaps MC.
+        clinvar: ClinVar-format VCF: CLNSIG, CLNREVSTAT, perhaps MC and AF_EXAC, AF_ESP, AF_TGP.
         benign: gnomAD-format VCF (AF, perhaps CSQ), a ClinVar-format one, or None.
         reference: The genome.
         scratch: Folder for the text of BCFs.
@@ -228,12 +230,14 @@ def _voted(
     """The alleles of which a file says something (or that `others` asks for), with that, consequence and frequency."""
     empty: list[Any] = [None] * len(labels)
     terms = zip(rows.get(_CONSEQUENCE, empty), rows.get(_VEP, empty), strict=True)
+    stated = [list(map(_number, rows.get(name, empty))) for name in _FREQUENCIES]
+    frequency = np.fmax.reduce(np.array(stated, dtype=np.float64), axis=0)
     columns = {
         "says_pathogenic": pa.array(pathogenic, pa.bool_()),
         "says_benign": pa.array(benign, pa.bool_()),
         "is_label": pa.array(labels, pa.bool_()),
         "consequence": pa.array([consequence_group(*each) for each in terms], pa.string()),
-        "frequency": pa.array([_number(value) for value in rows.get(_FREQUENCY, empty)], pa.float64()),
+        "frequency": pa.array(frequency, pa.float64()),
     }
     for name, column in columns.items():
         alleles = alleles.append_column(name, column)

@@ -22,6 +22,8 @@ CLINVAR = (
     '##INFO=<ID=CLNSIG,Number=.,Type=String,Description="x">',
     '##INFO=<ID=CLNREVSTAT,Number=.,Type=String,Description="x">',
     '##INFO=<ID=MC,Number=.,Type=String,Description="x">',
+    '##INFO=<ID=AF_ESP,Number=1,Type=Float,Description="x">',
+    '##INFO=<ID=AF_EXAC,Number=1,Type=Float,Description="x">',
 )
 GNOMAD = (
     "##fileformat=VCFv4.2",
@@ -83,7 +85,7 @@ def test_who_gets_a_label(genome: tuple[Reference, dict[str, str]], tmp_path: Pa
         vcf_text(
             [
                 record(10, f"CLNSIG=Pathogenic;CLNREVSTAT={TWO};MC=SO:0001587|nonsense"),
-                record(11, f"CLNSIG=Likely_pathogenic;CLNREVSTAT={ONE}"),
+                record(11, f"AF_ESP=0.001;AF_EXAC=0.002;CLNSIG=Likely_pathogenic;CLNREVSTAT={ONE}"),
                 record(12, "CLNSIG=Pathogenic;CLNREVSTAT=no_assertion_criteria_provided"),
                 record(13, f"CLNSIG=Conflicting_classifications_of_pathogenicity;CLNREVSTAT={ONE}"),
                 record(14, f"CLNSIG=Pathogenic;CLNREVSTAT={ONE}"),
@@ -115,7 +117,7 @@ def test_who_gets_a_label(genome: tuple[Reference, dict[str, str]], tmp_path: Pa
     ]
     assert found == [
         (10, True, "loss of function", None),
-        (11, True, "unknown", None),
+        (11, True, "unknown", 0.002),
         (20, False, "protein change", 0.01),
         (100, True, "unknown", None),
     ]
