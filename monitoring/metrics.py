@@ -10,8 +10,9 @@ Source: Triton Inference Server user guide, "Metrics".
 from __future__ import annotations
 
 import threading
+import weakref
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -41,8 +42,13 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
     "cache_coalesced": ("cohortflow_cache_num_coalesced_per_model", "Rows answered by an identical row in flight"),
     "cache_hits_redis": ("cohortflow_cache_num_redis_hits_per_model", "Cache hits (rows) that came from Redis"),
     "padding_rows": ("cohortflow_inference_padding_rows", "Rows executed only to fill a batch"),
+    "tokens": ("cohortflow_inference_tokens", "Positions executed, of models that take padded rows; padding left out"),
+    "padding_tokens": ("cohortflow_inference_padding_tokens", "Positions executed only to fill a batch"),
+    "slot_steps": ("cohortflow_sequence_slot_steps", "Slots at each step of an iterating model while sequences wait"),
+    "slot_steps_used": ("cohortflow_sequence_slot_steps_used", "Of those the slots that held a sequence"),
 }
 WAITING_GAUGE = "nv_inference_pending_request_count"
+DEPTH_GAUGE = "cohortflow_inference_queue_depth"
 CACHE_GAUGE = "cohortflow_cache_bytes"
 FAILURE_NAME = "nv_inference_request_failure"
 DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -50,14 +56,16 @@ BATCH_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024
 
 
 class ModelSeries:
-    """Everything counted about one version of a model."""
+    """Everything counted about one version of a model in one server."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
+        # Re-entered when a collection of garbage closes a series.
+        self._lock = threading.RLock()
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._failures: defaultdict[str, int] = defaultdict(int)
         self._durations_s = _Buckets(DURATION_BUCKETS_S)
         self._batch_rows = _Buckets(BATCH_BUCKETS)
+        self._batches: dict[int, list[int]] = {}
 
     def add(self, **amounts: int) -> None:
         """Adds to counters by name (a key of `COUNTERS`, or any other that only `snapshot` shows)."""
@@ -65,34 +73,120 @@ class ModelSeries:
             for name, amount in amounts.items():
                 self._counts[name] += amount
 
-    def add_request(self, duration_ns: int, failure: str | None) -> None:
+    def add_request(self, rows: int, duration_ns: int, failure: str | None) -> None:
         """Counts a finished request, once: as a success, or as a failure for this reason."""
         with self._lock:
+            counts = self._counts
+            counts["rows"] += rows
             if failure is None:
-                self._counts["request_success"] += 1
-                self._counts["request_duration_ns"] += duration_ns
+                counts["request_success"] += 1
+                counts["request_duration_ns"] += duration_ns
                 self._durations_s.observe(duration_ns / 1e9)
             else:
                 self._failures[failure] += 1
+                counts["fail_duration_ns"] += duration_ns
 
-    def add_batch(self, rows: int, **amounts: int) -> None:
-        """Counts an execution of `rows` rows, with further amounts as `add` takes them."""
+    def add_batch(
+        self,
+        rows: int,
+        num_requests: int,
+        *,
+        queue_ns: int,
+        input_ns: int,
+        infer_ns: int,
+        output_ns: int,
+        **amounts: int,
+    ) -> None:
+        """Counts an execution of `rows` rows for so many requests, with further amounts as `add` takes them.
+
+        As in Triton each request of a batch counts the whole of the batch's durations as its own; `queue_ns` is the sum
+        of theirs.
+        """
         with self._lock:
-            self._batch_rows.observe(rows)
-            self._counts["exec_count"] += 1
-            self._counts["inference_count"] += rows
+            counts = self._counts
+            counts["exec_count"] += 1
+            counts["inference_count"] += rows
+            counts["computed_requests"] += num_requests
+            counts["queue_duration_ns"] += queue_ns
+            counts["compute_input_duration_ns"] += num_requests * input_ns
+            counts["compute_infer_duration_ns"] += num_requests * infer_ns
+            counts["compute_output_duration_ns"] += num_requests * output_ns
             for name, amount in amounts.items():
-                self._counts[name] += amount
+                counts[name] += amount
+            self._batch_rows.observe(rows)
+            batch = self._batches.get(rows)
+            if batch is None:
+                batch = self._batches[rows] = [0, 0, 0, 0]
+            batch[0] += 1
+            batch[1] += input_ns
+            batch[2] += infer_ns
+            batch[3] += output_ns
 
     def snapshot(self) -> tuple[dict[str, int], dict[str, int]]:
         """The counters and the failures by reason, of one moment."""
         with self._lock:
             return dict(self._counts), dict(self._failures)
 
+    def batches(self) -> dict[int, tuple[int, int, int, int]]:
+        """By rows of a batch: executions, and their nanoseconds of gathering, executing and handing out."""
+        with self._lock:
+            return {rows: (batch[0], batch[1], batch[2], batch[3]) for rows, batch in sorted(self._batches.items())}
+
+    def histograms(self) -> tuple[_Buckets, _Buckets]:
+        """Copies of the histograms of request durations (seconds) and of batch sizes (rows)."""
+        with self._lock:
+            return self._durations_s.copy(), self._batch_rows.copy()
+
+
+class VersionSeries:
+    """What the metrics page shows of one version of a model: the sum over every server that had it."""
+
+    def __init__(self) -> None:
+        # Re-entered when a collection of garbage closes a series.
+        self._lock = threading.RLock()
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._durations_s = _Buckets(DURATION_BUCKETS_S)
+        self._batch_rows = _Buckets(BATCH_BUCKETS)
+        self._living: dict[int, ModelSeries] = {}
+
+    def open(self, owner: object) -> ModelSeries:
+        """A series that counts for `owner`; when that is gone, what it counted stays."""
+        series = ModelSeries()
+        with self._lock:
+            self._living[id(series)] = series
+        weakref.finalize(owner, self._close, id(series))
+        return series
+
+    def snapshot(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The counters and the failures by reason."""
+        counts, failures, _, _ = self._total()
+        return dict(counts), dict(failures)
+
     def histograms(self) -> tuple[tuple[list[tuple[str, float]], float], tuple[list[tuple[str, float]], float]]:
         """Cumulative buckets and sum of request durations (seconds) and of batch sizes (rows)."""
+        _, _, durations_s, batch_rows = self._total()
+        return durations_s.cumulative(), batch_rows.cumulative()
+
+    def _total(self) -> tuple[Counter[str], Counter[str], _Buckets, _Buckets]:
         with self._lock:
-            return self._durations_s.cumulative(), self._batch_rows.cumulative()
+            total = (Counter(self._counts), Counter(self._failures), self._durations_s.copy(), self._batch_rows.copy())
+            for series in list(self._living.values()):
+                _add_series(total, series)
+        return total
+
+    def _close(self, key: int) -> None:
+        with self._lock:
+            _add_series((self._counts, self._failures, self._durations_s, self._batch_rows), self._living.pop(key))
+
+
+def _add_series(total: tuple[Counter[str], Counter[str], _Buckets, _Buckets], series: ModelSeries) -> None:
+    counts, failures = series.snapshot()
+    durations_s, batch_rows = series.histograms()
+    total[0].update(counts)
+    total[1].update(failures)
+    total[2].add(durations_s)
+    total[3].add(batch_rows)
 
 
 class _Buckets:
@@ -102,6 +196,15 @@ class _Buckets:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+
+    def copy(self) -> _Buckets:
+        twin = _Buckets(self._bounds)
+        twin.add(self)
+        return twin
+
+    def add(self, other: _Buckets) -> None:
+        self._counts = [one + more for one, more in zip(self._counts, other._counts, strict=True)]
+        self._sum += other._sum
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
@@ -120,21 +223,27 @@ class ServingCollector(Collector):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._series: dict[tuple[str, str], ModelSeries] = {}
-        self._gauges: dict[tuple[str, str, str], Callable[[], float]] = {}
+        self._series: dict[tuple[str, str], VersionSeries] = {}
+        self._gauges: dict[tuple[str, str, str], Callable[[], float | Mapping[str, float]]] = {}
         self.redis = ModelSeries()
 
-    def series(self, model: str, version: str) -> ModelSeries:
-        """The series of a model's version, made when it is first asked for."""
+    def open_series(self, model: str, version: str, owner: object) -> ModelSeries:
+        """A series that counts for a version of a model, as long as `owner` is there; the page keeps its counts."""
         with self._lock:
-            return self._series.setdefault((model, version), ModelSeries())
+            series = self._series.setdefault((model, version), VersionSeries())
+        return series.open(owner)
 
-    def set_gauge(self, name: str, model: str, version: str, read: Callable[[], float]) -> None:
-        """Shows `read()` as a gauge; the newest server with that model and version is the one that is read."""
+    def set_gauge(self, name: str, model: str, version: str, read: Callable[[], float | Mapping[str, float]]) -> None:
+        """Shows `read()` as a gauge; the newest server with that model and version is the one that is read.
+
+        What it reads is a number, or for a gauge of `SPLIT_GAUGES` numbers by its further label.
+        """
         with self._lock:
             self._gauges[(name, model, version)] = read
 
-    def remove_gauge(self, name: str, model: str, version: str, read: Callable[[], float]) -> None:
+    def remove_gauge(
+        self, name: str, model: str, version: str, read: Callable[[], float | Mapping[str, float]]
+    ) -> None:
         """Stops showing a gauge, unless a newer server has taken its place."""
         with self._lock:
             if self._gauges.get((name, model, version)) == read:
@@ -177,18 +286,48 @@ class ServingCollector(Collector):
                 family_.add_metric([model, version], buckets, total)
         yield duration
         yield batch
+        yield _traffic(shots)
         families: dict[str, GaugeMetricFamily] = {}
         for (name, model, version), read in gauges.items():
             if name not in families:
-                families[name] = GaugeMetricFamily(name, GAUGES[name], labels=["model", "version"])
-            families[name].add_metric([model, version], read())
+                labels = ["model", "version", *([SPLIT_GAUGES[name]] if name in SPLIT_GAUGES else [])]
+                families[name] = GaugeMetricFamily(name, GAUGES[name], labels=labels)
+            value_read = read()
+            if isinstance(value_read, Mapping):
+                for label, part in value_read.items():
+                    families[name].add_metric([model, version, label], part)
+            else:
+                families[name].add_metric([model, version], value_read)
         yield from families.values()
 
 
 GAUGES: Mapping[str, str] = {
     WAITING_GAUGE: "Number of requests waiting for an instance",
+    DEPTH_GAUGE: "Number of requests waiting for an instance, by priority level",
     CACHE_GAUGE: "Bytes held by the row cache in memory",
 }
+SPLIT_GAUGES: Mapping[str, str] = {DEPTH_GAUGE: "priority"}
+"""Gauges of several numbers, and the label that tells them apart."""
+
+
+def _traffic(shots: Mapping[tuple[str, str], tuple[Mapping[str, int], Mapping[str, int]]]) -> Metric:
+    """Each version's share of the requests that its model finished."""
+    finished = {
+        key: counts.get("request_success", 0) + sum(failures.values()) for key, (counts, failures) in shots.items()
+    }
+    totals: Counter[str] = Counter()
+    for (model, _), number in finished.items():
+        totals[model] += number
+    family = GaugeMetricFamily(
+        "cohortflow_inference_traffic_share",
+        "Share of a model's finished requests that went to a version",
+        labels=["model", "version"],
+    )
+    for (model, version), number in finished.items():
+        if totals[model]:
+            family.add_metric([model, version], number / totals[model])
+    return family
+
 
 SERVING = ServingCollector()
 """The process's one collector; `register` puts it on a page."""

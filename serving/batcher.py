@@ -4,23 +4,61 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from serving.answer import Answer
 from serving.config import ModelConfig
 from serving.deadlines import DeadlineWatch
-from serving.errors import DeadlineExceededError, ExecutionError, ServingError, UnavailableError
+from serving.errors import ExecutionError, QueueTimeoutError, ServingError, UnavailableError
 from serving.instance import Instance
+from serving.length_choice import LengthChoice
 from serving.queue import RequestQueue
 from serving.request import Call, Piece, Request
 from serving.tensors import Tensors
 
 
-class Batcher:
+class Scheduler(ABC):
+    """What stands between the requests for a model and its instances."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts a thread per instance."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Takes no more requests, finishes those that wait, and joins the threads."""
+
+    @property
+    @abstractmethod
+    def depths(self) -> list[int]:
+        """Requests in the queue, by priority level."""
+
+    @abstractmethod
+    def submit(self, call: Call) -> Answer:
+        """Puts a call into the queue.
+
+        Raises:
+            UnavailableError: The queue is full, or the scheduler is not running.
+            InvalidArgumentError: Its priority is above the model's levels, or its lengths do not fit.
+        """
+
+
+class Batcher(Scheduler):
     """Gathers the requests of all threads into batches.
 
-    With no queue delay a request goes at once when an instance is idle, and requests gather while all are busy.
+    With no queue delay a request goes at once when an instance is idle, and requests gather while all are busy. Whoever
+    brings the request that makes a batch ready hands it to an idle instance, so that what goes does not depend on how
+    fast threads wake.
+
+    Args:
+        label: Name and version of the model.
+        config: Its configuration.
+        instances: What executes; a thread each.
+        max_batch_size: Rows of the largest batch.
+        watch: Refuses requests whose time in the queue is over.
+        choice: Chooses among requests of different lengths; None: the model is given no padded rows.
+        clock_ns: A clock in nanoseconds that never goes back.
     """
 
     def __init__(
@@ -30,124 +68,168 @@ class Batcher:
         instances: Sequence[Instance],
         max_batch_size: int,
         watch: DeadlineWatch,
+        choice: LengthChoice | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._label = label
+        self._config = config
         self._max_batch_size = max_batch_size
-        self._instances = instances
+        self._seats = [_Seat(instance) for instance in instances]
         self._watch = watch
         self._clock_ns = clock_ns
-        self._changed = threading.Condition()
-        self._queue = RequestQueue(label, config.dynamic_batching, self._max_batch_size)
-        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._queue = RequestQueue(label, config.dynamic_batching, max_batch_size, choice)
+        self._idle: list[_Seat] = []
         self._is_open = False
-        # With preserve_ordering: requests in order of arrival, with their outcome once it is known.
-        self._preserves_order = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
-        self._ordered: deque[Request] = deque()
-        self._outcomes: dict[Request, Tensors | ServingError] = {}
 
     def start(self) -> None:
         """Starts a thread per instance."""
         self._is_open = True
-        for number, instance in enumerate(self._instances):
-            thread = threading.Thread(
-                target=self._run, args=(instance,), name=f"serving-{self._label}-{number}", daemon=True
+        for number, seat in enumerate(self._seats):
+            seat.thread = threading.Thread(
+                target=self._run, args=(seat,), name=f"serving-{self._label}-{number}", daemon=True
             )
-            self._threads.append(thread)
-            thread.start()
+            seat.thread.start()
 
     def close(self) -> None:
         """Takes no more requests, finishes those that wait, and joins the threads."""
-        with self._changed:
+        with self._lock:
             self._is_open = False
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
+            for seat in self._idle:
+                seat.wake.release()
+            self._idle = []
+        for seat in self._seats:
+            if seat.thread is not None:
+                seat.thread.join()
+                seat.thread = None
 
     @property
-    def num_waiting(self) -> int:
-        """Requests in the queue."""
-        with self._changed:
-            return sum(self._queue.depths)
+    def depths(self) -> list[int]:
+        """Requests in the queue, by priority level."""
+        with self._lock:
+            return self._queue.depths
 
     def submit(self, call: Call) -> Answer:
-        """Puts a call into the queue.
+        """Puts a call into the queue, and gives the batch to an idle instance if it is ready.
 
         Raises:
             UnavailableError: The queue is full, or the batcher is not running.
-            InvalidArgumentError: Its priority is above the model's levels.
+            InvalidArgumentError: Its priority is above the model's levels, or its lengths do not fit.
         """
-        request = Request(self._label, call, self._max_batch_size, self._clock_ns())
-        with self._changed:
+        padding = self._config.padding
+        if padding is None:
+            request = Request(self._label, call, self._max_batch_size, self._clock_ns())
+        else:
+            length = padding.length(self._label, self._config.request_inputs, call.inputs)
+            group = self._seats[0].instance.length_steps.group(length)
+            request = Request(self._label, call, self._max_batch_size, self._clock_ns(), length, group)
+        with self._lock:
             if not self._is_open:
                 raise UnavailableError(f"{self._label}: is not running")
             self._queue.put(request)
-            rejects_late = self._queue.rejects_late(request)
-            if self._preserves_order:
-                self._ordered.append(request)
-            self._changed.notify()
-        if request.expires_ns and rejects_late:
+            rejects_late = request.expires_ns and self._queue.rejects_late(request)
+            if self._idle:
+                self._hand_over(request.enqueued_ns)
+        if rejects_late:
             self._watch.watch(request, request.expires_ns, self._expire)
         return request
 
-    def _run(self, instance: Instance) -> None:
+    def _hand_over(self, now_ns: int) -> None:
+        """Gives batches that are ready to idle instances; sees to it that one wakes when the next delay is over."""
+        while self._idle:
+            chosen = self._queue.take(now_ns)
+            if isinstance(chosen, list):
+                seat = self._idle.pop()
+                seat.batch = chosen
+                seat.wake.release()
+                if self._queue.is_empty:
+                    return
+                continue
+            if chosen is not None and not any(seat.looks_ns and seat.looks_ns <= chosen for seat in self._idle):
+                self._idle.pop().wake.release()
+            return
+
+    def _run(self, seat: _Seat) -> None:
         while True:
-            with self._changed:
-                while not isinstance(chosen := self._queue.take(self._clock_ns(), hurry=not self._is_open), list):
-                    if chosen is None:
-                        if not self._is_open:
-                            return
-                        self._changed.wait()
-                    else:
-                        self._changed.wait((chosen - self._clock_ns()) / 1e9)
-                if not self._queue.is_empty:
-                    self._changed.notify()
-            self._execute(instance, chosen)
+            batch = self._next_batch(seat)
+            if batch is None:
+                return
+            self._execute(seat.instance, batch)
+
+    def _next_batch(self, seat: _Seat) -> list[Piece] | None:
+        """What the instance executes next; None when the batcher is closed and nothing waits."""
+        while True:
+            with self._lock:
+                now_ns = self._clock_ns()
+                chosen = self._queue.take(now_ns, hurry=not self._is_open)
+                if isinstance(chosen, list):
+                    if self._idle and not self._queue.is_empty:
+                        self._hand_over(now_ns)
+                    return chosen
+                if not self._is_open:
+                    return None
+                seat.looks_ns = chosen or 0
+                self._idle.append(seat)
+            if chosen is None:
+                seat.wake.acquire()
+            elif not seat.wake.acquire(timeout=max((chosen - now_ns) / 1e9, 0)):
+                with self._lock:
+                    if seat in self._idle:
+                        self._idle.remove(seat)
+                        continue
+                # A batch, or the end, came at this very moment.
+                seat.wake.acquire()
+            batch, seat.batch = seat.batch, None
+            if batch is not None:
+                return batch
 
     def _execute(self, instance: Instance, pieces: list[Piece]) -> None:
         """Executes a batch and hands out what came of it; whatever happens, every request learns of it."""
         pieces = [piece for piece in pieces if not piece.request.is_settled]
         if not pieces:
             return
+        outcomes: Sequence[Tensors | ServingError]
         try:
             outcomes = instance.run(pieces)
         except Exception as error:
             outcomes = [ExecutionError(f"{self._label}: {type(error).__name__}: {error}") for _ in pieces]
         for piece, outcome in zip(pieces, outcomes, strict=True):
-            whole: Tensors | ServingError | None
-            try:
-                whole = piece.request.accept(piece, outcome) if isinstance(outcome, dict) else outcome
-            except ExecutionError as error:
-                whole = error
-            if whole is not None:
-                self._finish(piece.request, whole)
-
-    def _finish(self, request: Request, outcome: Tensors | ServingError) -> None:
-        if not self._preserves_order:
-            _settle(request, outcome)
-            return
-        with self._changed:
-            if not request.is_settled:
-                self._outcomes[request] = outcome
-            ready = []
-            while self._ordered and (self._ordered[0] in self._outcomes or self._ordered[0].is_settled):
-                first = self._ordered.popleft()
-                if first in self._outcomes:
-                    ready.append((first, self._outcomes.pop(first)))
-        for first, its_outcome in ready:
-            _settle(first, its_outcome)
+            finish_piece(piece, outcome)
 
     def _expire(self, answer: Answer) -> None:
         """Refuses a request whose time in the queue is over; one that has started is let run."""
-        with self._changed:
+        with self._lock:
             if isinstance(answer, Request) and answer.has_started:
                 return
-        answer.settle(error=DeadlineExceededError(f"{self._label}: the request's time in the queue was over"))
+        answer.settle(
+            error=QueueTimeoutError(f"{self._label}: Request timeout expired: the request's time in the queue was over")
+        )
 
 
-def _settle(request: Request, outcome: Tensors | ServingError) -> None:
+class _Seat:
+    """An instance's place in its batcher: its thread, and the batch it is given."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.thread: threading.Thread | None = None
+        self.batch: list[Piece] | None = None
+        # While idle: when it looks at the queue again, because a delay is over then; 0: it does not.
+        self.looks_ns = 0
+        # Held unless there is something to wake up for.
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+def finish_piece(piece: Piece, outcome: Tensors | ServingError) -> None:
+    """Gives a request what came of one of its pieces, and settles it when that was the last or an error."""
+    request = piece.request
+    whole: Tensors | ServingError | None = outcome
     if isinstance(outcome, dict):
-        request.settle(outputs=outcome)
-    else:
-        request.settle(error=outcome)
+        try:
+            whole = request.accept(piece, outcome)
+        except ExecutionError as error:
+            whole = error
+    if isinstance(whole, dict):
+        request.settle(outputs=whole)
+    elif whole is not None:
+        request.settle(error=whole)

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from serving.backends.base import Backend
 from serving.config import ModelConfig
 from serving.errors import ExecutionError, ServingError
-from serving.request import Piece
+from serving.execution_cost import ExecutionCost
+from serving.padding import LengthSteps, cut_rows, pad_rows
 from serving.statistics import ModelStatistics
-from serving.tensors import Tensors
+from serving.tensors import VARIABLE, Tensors
+
+
+class Part(Protocol):
+    """Rows that are executed together with others.
+
+    Attributes:
+        rows: How many.
+        start: The first one's number in its request.
+        length: Their length, where the model takes rows of several lengths in one batch.
+        inputs: [rows, *dims].
+        waits_since_ns: When their request came; None when that was counted with an earlier part of it.
+    """
+
+    @property
+    def rows(self) -> int: ...  # noqa: D102
+    @property
+    def start(self) -> int: ...  # noqa: D102
+    @property
+    def length(self) -> int: ...  # noqa: D102
+    @property
+    def inputs(self) -> Tensors: ...  # noqa: D102
+    @property
+    def waits_since_ns(self) -> int | None: ...  # noqa: D102
 
 
 class Instance:
@@ -20,6 +45,8 @@ class Instance:
 
     Attributes:
         row_multiple: Batches are padded to a multiple of this many rows, where equal rows get equal bytes.
+        length_steps: Rows are padded to these lengths, likewise; for models that take padded rows.
+        cost: Learns from the executions.
     """
 
     def __init__(
@@ -36,52 +63,124 @@ class Instance:
         self._backend = backend
         self._statistics = statistics
         self.row_multiple = row_multiple
+        self.length_steps = LengthSteps()
+        self.cost = ExecutionCost()
         self._clock_ns = clock_ns
 
-    def run(self, pieces: Sequence[Piece]) -> list[Tensors | ServingError]:
-        """Executes pieces as one batch; gives the outputs of each, or its error.
+    def run(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
+        """Executes parts as one batch; gives the outputs of each, or its error.
 
-        When the batch fails, each piece is executed by itself, so that the one at fault fails alone.
+        When the batch fails, each part is executed by itself, so that the one at fault fails alone.
         """
         try:
-            outputs, rows_nan = self._execute(pieces)
+            outputs = self._execute(parts, is_counted=True)
         except ServingError as error:
-            if len(pieces) == 1:
+            if len(parts) == 1:
                 return [error]
-            return [answer for piece in pieces for answer in self.run([piece])]
+            return [answer for part in parts for answer in self.run([part])]
+        return self._share_out(parts, outputs)
+
+    def measure(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
+        """Executes parts as one batch, counted nowhere; gives the outputs of each, or its error.
+
+        Raises:
+            ServingError: The batch failed.
+        """
+        return self._share_out(parts, self._execute(parts, is_counted=False))
+
+    def probe(self, inputs: Tensors, rows: int) -> Tensors:
+        """As `execute`, for [rows, *dims] arrays of the inputs that requests send, all of one length.
+
+        Raises:
+            ExecutionError: The backend failed, or gave something else than the configuration says.
+        """
+        padding = self._config.padding
+        if padding is not None:
+            name, axis = padding.free[0]
+            length = inputs[name].shape[axis]
+            inputs = inputs | {padding.input.name: padding.fill(np.full(rows, length), length)}
+        return self.execute(inputs, rows)
+
+    def _share_out(self, parts: Sequence[Part], outputs: Tensors) -> list[Tensors | ServingError]:
+        """Gives each part its rows of the batch's outputs, or its error."""
+        has_nan = [name for name, array in outputs.items() if array.dtype.kind == "f" and np.isnan(array).any()]
         answers: list[Tensors | ServingError] = []
         start = 0
-        for piece in pieces:
-            stop = start + piece.rows
-            answers.append(
-                self._nan_error(piece, start, stop, rows_nan)
-                or (outputs if len(pieces) == 1 else {name: array[start:stop] for name, array in outputs.items()})
-            )
+        for part in parts:
+            stop = start + part.rows
+            if self._config.padding is not None:
+                own = {
+                    spec.name: cut_rows(outputs[spec.name], spec.dims, start, stop, part.length)
+                    for spec in self._config.outputs
+                }
+            elif len(parts) == 1:
+                own = outputs
+            else:
+                own = {name: array[start:stop] for name, array in outputs.items()}
+            answers.append((self._nan_error(part, own, has_nan) if has_nan else None) or own)
             start = stop
         return answers
 
-    def _execute(self, pieces: Sequence[Piece]) -> tuple[Tensors, dict[str, np.ndarray]]:
-        """Outputs of all the pieces' rows, and which rows of which output hold a NaN."""
+    def _execute(self, parts: Sequence[Part], *, is_counted: bool) -> Tensors:
+        """Outputs of all the parts' rows, lengths not cut back."""
         begun_ns = self._clock_ns()
-        rows = sum(piece.rows for piece in pieces)
+        rows = sum([part.rows for part in parts])
         padding = -rows % self.row_multiple
-        inputs = _gather(pieces, padding)
+        length = 0
+        tokens: dict[str, int] = {}
+        if self._config.padding is None:
+            inputs = _gather(parts, padding)
+        else:
+            length = self.length_steps.up(max(part.length for part in parts))
+            inputs = self._gather_padded(parts, rows + padding, length)
+            num_tokens = sum(part.rows * part.length for part in parts)
+            tokens = {"tokens": num_tokens, "padding_tokens": (rows + padding) * length - num_tokens}
         gathered_ns = self._clock_ns()
         outputs = self.execute(inputs, rows + padding)
         executed_ns = self._clock_ns()
+        if tokens:
+            self._check_lengths(outputs, length)
         if padding:
             outputs = {name: array[:rows] for name, array in outputs.items()}
-        rows_nan = {name: nan for name, array in outputs.items() if (nan := _rows_with_nan(array)) is not None}
-        count = len(pieces)
+        if not is_counted:
+            return outputs
+        if tokens:
+            self.cost.observe((rows + padding) * length, executed_ns - gathered_ns)
         self._statistics.add_batch(
             rows,
+            len(parts),
+            queue_ns=sum([begun_ns - since for part in parts if (since := part.waits_since_ns) is not None]),
+            input_ns=gathered_ns - begun_ns,
+            infer_ns=executed_ns - gathered_ns,
+            output_ns=self._clock_ns() - executed_ns,
             padding_rows=padding,
-            queue_duration_ns=sum(begun_ns - piece.request.enqueued_ns for piece in pieces if piece.start == 0),
-            compute_input_duration_ns=count * (gathered_ns - begun_ns),
-            compute_infer_duration_ns=count * (executed_ns - gathered_ns),
-            compute_output_duration_ns=count * (self._clock_ns() - executed_ns),
+            **tokens,
         )
-        return outputs, rows_nan
+        return outputs
+
+    def _gather_padded(self, parts: Sequence[Part], rows: int, length: int) -> Tensors:
+        """One array per input for rows of several lengths, and the input that says how long each is."""
+        assert self._config.padding is not None
+        all_inputs = [part.inputs for part in parts]
+        inputs = {}
+        for spec in self._config.inputs:
+            if spec is self._config.padding.input:
+                lengths = np.repeat([part.length for part in parts], [part.rows for part in parts])
+                lengths = np.concatenate([lengths, np.repeat(lengths[-1:], rows - len(lengths))])
+                inputs[spec.name] = self._config.padding.fill(lengths, length)
+            else:
+                inputs[spec.name] = pad_rows([one[spec.name] for one in all_inputs], spec.dims, rows, length)
+        return inputs
+
+    def _check_lengths(self, outputs: Tensors, length: int) -> None:
+        for spec in self._config.outputs:
+            shape = outputs[spec.name].shape[1:]
+            if any(want == VARIABLE and have != length for want, have in zip(spec.dims, shape, strict=True)):
+                raise ExecutionError(
+                    f"{self._label}: output {spec.name!r} has rows of the shape {list(shape)} for inputs of the length "
+                    f"{length}: with the parameter 'lengths_input' its free dimensions must have that length",
+                    field=spec.name,
+                )
 
     def execute(self, inputs: Tensors, rows: int) -> Tensors:
         """Executes [rows, *dims] arrays and checks the outputs' names, types and shapes.
@@ -116,32 +215,25 @@ class Instance:
             checked[spec.name] = array
         return checked
 
-    def _nan_error(self, piece: Piece, start: int, stop: int, rows_nan: dict[str, np.ndarray]) -> ExecutionError | None:
-        for name, nan in rows_nan.items():
-            bad = np.flatnonzero(nan[start:stop]) + piece.start
+    def _nan_error(self, part: Part, outputs: Tensors, names: Sequence[str]) -> ExecutionError | None:
+        for name in names:
+            nan = np.isnan(outputs[name]).reshape(part.rows, -1).any(axis=1)
+            bad = np.flatnonzero(nan) + part.start
             if len(bad):
                 shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
                 return ExecutionError(
                     f"{self._label}: output {name!r} is not a number (NaN) in {len(bad)} of "
-                    f"{piece.request.call.rows} rows: row {shown}",
+                    f"{part.rows} rows: row {shown}",
                     field=name,
                 )
         return None
 
 
-def _gather(pieces: Sequence[Piece], padding: int) -> Tensors:
-    """One array per input for all pieces, filled up with copies of the last row."""
-    parts = [piece.inputs for piece in pieces]
-    if len(parts) == 1 and not padding:
-        return parts[0]
-    last = parts[-1]
-    fill = {name: np.repeat(array[-1:], padding, axis=0) for name, array in last.items()}
-    return {name: np.concatenate([*(part[name] for part in parts), fill[name]]) for name in last}
-
-
-def _rows_with_nan(array: np.ndarray) -> np.ndarray | None:
-    """Bool [rows]: where a row holds a NaN; None when none does."""
-    if array.dtype.kind != "f":
-        return None
-    nan = np.isnan(array)
-    return nan.reshape(len(array), -1).any(axis=1) if nan.any() else None
+def _gather(parts: Sequence[Part], padding: int) -> Tensors:
+    """One array per input for all parts, filled up with copies of the last row."""
+    arrays = [part.inputs for part in parts]
+    if len(arrays) == 1 and not padding:
+        return arrays[0]
+    last = arrays[-1]
+    fill = [{name: np.repeat(array[-1:], padding, axis=0) for name, array in last.items()}] if padding else []
+    return {name: np.concatenate([part[name] for part in (*arrays, *fill)]) for name in last}

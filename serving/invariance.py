@@ -18,7 +18,7 @@ from serving.tensors import VARIABLE, Tensors, TensorSpec
 log = logging.getLogger(__name__)
 
 PROBE_LENGTH = 128
-"""Length given to free dimensions while measuring."""
+"""Length given to free dimensions while measuring, unless a model has one of its own."""
 
 _NUM_PROBES = 3
 # Batch sizes, in multiples, around those at which kernels change: their block sizes (4, 6, 8, 12, 16, 32, ...).
@@ -30,19 +30,20 @@ def measure_row_multiple(
     execute: Callable[[Tensors, int], Tensors],
     inputs: Sequence[TensorSpec],
     max_batch_size: int,
+    length: int = PROBE_LENGTH,
     seed: int = 0,
 ) -> int | None:
     """Finds the smallest multiple of rows at which equal rows get equal bytes.
 
     Probe rows are executed by themselves (repeated up to the multiple), and among other rows in batches of many sizes,
-    first, in the middle and last. Floats are standard normal, whole numbers 0 or 1, free dimensions `PROBE_LENGTH`
-    long.
+    first, in the middle and last. Floats are standard normal, whole numbers 0 or 1.
 
     Args:
         label: The model, for the log.
         execute: Executes [rows, *dims] arrays.
         inputs: The model's inputs.
         max_batch_size: The largest batch, at least 1.
+        length: Of free dimensions.
         seed: Of the rows' contents.
 
     Returns:
@@ -53,7 +54,7 @@ def measure_row_multiple(
     if max_batch_size == 1:
         return 1
     rng = np.random.default_rng(seed)
-    pool = {spec.name: _rows(spec, max_batch_size + _NUM_PROBES, rng) for spec in inputs}
+    pool = {spec.name: _rows(spec, max_batch_size + _NUM_PROBES, length, rng) for spec in inputs}
     multiples = [multiple for multiple in (1, 2, 4, 8, 16, 32, 64) if multiple < max_batch_size] + [max_batch_size]
     failure: ServingError | None = None
     for multiple in multiples:
@@ -93,8 +94,8 @@ def _row_bytes(outputs: Tensors, row: int) -> list[bytes]:
     return [array[row].tobytes() for array in outputs.values()]
 
 
-def _rows(spec: TensorSpec, rows: int, rng: np.random.Generator) -> np.ndarray:
-    shape = (rows, *(PROBE_LENGTH if dim == VARIABLE else dim for dim in spec.dims))
+def _rows(spec: TensorSpec, rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
+    shape = (rows, *(length if dim == VARIABLE else dim for dim in spec.dims))
     if spec.dtype.kind == "f":
         return rng.standard_normal(shape, dtype=np.float32).astype(spec.dtype)
     return rng.integers(0, 2, shape).astype(spec.dtype)

@@ -1,16 +1,20 @@
 """The queue before a model: who is next, with whom, and when. It knows no tensors, threads or devices.
 
 Source: Triton user guide, "Dynamic Batcher" and "Queue Policy"; the order of decisions is that of Triton's
-``DynamicBatchScheduler::GetDynamicBatch``. One thing is better here: a request of another shape does not cut the batch.
+``DynamicBatchScheduler::GetDynamicBatch``, its words for refusals those of ``PriorityQueue``. Two things are better
+here: a request of another shape does not cut the batch, and where a model takes rows of several lengths in one batch,
+those that go together are chosen by what they cost.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 
 from serving.config import DynamicBatching, QueuePolicy
 from serving.errors import InvalidArgumentError, UnavailableError
+from serving.length_choice import LengthChoice
 from serving.request import Piece, Request
 
 _US = 1000
@@ -18,14 +22,25 @@ _US = 1000
 
 
 class RequestQueue:
-    """Requests by priority level; `take` says what to execute now. The caller holds a lock around every method."""
+    """Requests by priority level; `take` says what to execute now. The caller holds a lock around every method.
 
-    def __init__(self, model: str, batching: DynamicBatching | None, max_batch_size: int) -> None:
+    Args:
+        model: Name and version, for messages.
+        batching: The model's policy; None: no two requests are executed together.
+        max_batch_size: Rows of the largest batch.
+        choice: Chooses among requests of different lengths; None: all that may lie in one batch are alike.
+    """
+
+    def __init__(
+        self, model: str, batching: DynamicBatching | None, max_batch_size: int, choice: LengthChoice | None = None
+    ) -> None:
         self._model = model
         self._batching = batching or DynamicBatching(())
         self._merges = batching is not None
         self._max_batch_size = max_batch_size
+        self._choice = choice
         self._preferred = frozenset(self._batching.preferred_batch_sizes or (max_batch_size,))
+        self._max_preferred = max(self._preferred)
         self._delay_ns = self._batching.max_queue_delay_us * _US
         levels = self._batching.priority_levels
         self._levels = [_Level(self._batching.policy(level)) for level in (range(1, levels + 1) if levels else (0,))]
@@ -33,7 +48,7 @@ class RequestQueue:
     @property
     def depths(self) -> list[int]:
         """Number of waiting requests by priority level."""
-        return [level.num_requests for level in self._levels]
+        return [level.num_unsettled for level in self._levels]
 
     @property
     def is_empty(self) -> bool:
@@ -53,7 +68,8 @@ class RequestQueue:
             level.refresh(request.enqueued_ns)
             if level.num_requests >= policy.max_queue_size:
                 raise UnavailableError(
-                    f"{self._model}: the queue is full (max_queue_size {policy.max_queue_size}); try again later"
+                    f"{self._model}: Exceeds maximum queue size ({policy.max_queue_size}): the queue is full; "
+                    "try again later"
                 )
         timeout_us = policy.default_timeout_us
         if policy.allow_timeout_override and request.call.timeout_us:
@@ -75,49 +91,98 @@ class RequestQueue:
             when nothing waits.
         """
         for level in self._levels:
-            level.refresh(now_ns)
+            if not level.policy.reject:
+                level.refresh(now_ns)
         chosen = self._choose(now_ns, hurry)
         if not isinstance(chosen, list):
             return chosen
         pieces = [request.take_piece() for request in chosen]
-        for level in self._levels:
-            level.remove_taken()
+        num_whole = sum(not request.next_rows for request in chosen)
+        if sum(level.pop_taken() for level in self._levels) < num_whole:
+            for level in self._levels:
+                level.remove_taken()
         return pieces
 
     def _choose(self, now_ns: int, hurry: bool) -> list[Request] | int | None:
-        batch: list[Request] = []
-        rows, num_best, is_full = 0, 0, False
-        max_preferred = max(self._preferred)
-        for request in self._in_order():
-            if not batch:
+        """The first group of requests, in their order, that can go now; else when the next one can."""
+        groups: dict[Hashable, _Group] = {}
+        first: _Group | None = None
+        goes_at_once = hurry or self._delay_ns == 0
+        for request in self._in_order(now_ns):
+            if first is None:
                 if not self._merges:
                     return [request]
-            elif request.shape_key != batch[0].shape_key:
-                continue
+                groups[request.shape_key] = first = _Group()
+                group = first
             else:
-                if rows + request.next_rows > max_preferred and not num_best:
-                    num_best = len(batch)
-                if rows + request.next_rows > self._max_batch_size:
-                    is_full = True
-                    break
-            batch.append(request)
-            rows += request.next_rows
-            if rows in self._preferred:
-                num_best = len(batch)
-        if not batch:
-            return None
-        oldest_ns = min(request.enqueued_ns for request in batch)
-        is_late = self._delay_ns > 0 and now_ns - oldest_ns >= self._delay_ns
-        if num_best and not is_late:
-            return batch[:num_best]
-        if is_full or rows >= max_preferred or is_late or hurry or self._delay_ns == 0:
-            return batch
-        return oldest_ns + self._delay_ns
+                found = groups.get(request.shape_key)
+                if found is None:
+                    if goes_at_once:
+                        # The first group goes, whatever the others are.
+                        continue
+                    found = groups[request.shape_key] = _Group()
+                group = found
+            self._grow(group, request)
+            if first.is_full:
+                break
+        due_ns: int | None = None
+        for group in groups.values():
+            size = self._sendable(group, now_ns, goes_at_once)
+            if size:
+                return self._pick(group, size, now_ns)
+            if due_ns is None or group.oldest_ns + self._delay_ns < due_ns:
+                due_ns = group.oldest_ns + self._delay_ns
+        return due_ns
 
-    def _in_order(self) -> Iterator[Request]:
+    def _grow(self, group: _Group, request: Request) -> None:
+        if group.is_full:
+            return
+        rows = group.rows + request.next_rows
+        if group.requests:
+            if rows > self._max_preferred and not group.num_best:
+                group.num_best = len(group.requests)
+            if rows > self._max_batch_size:
+                group.is_full = True
+                return
+        group.requests.append(request)
+        group.rows = rows
+        group.oldest_ns = min(group.oldest_ns, request.enqueued_ns) if group.oldest_ns else request.enqueued_ns
+        if rows in self._preferred:
+            group.num_best = len(group.requests)
+            # Without sizes of its own a model prefers the largest: nothing can be added.
+            group.is_full = rows == self._max_batch_size
+
+    def _sendable(self, group: _Group, now_ns: int, goes_at_once: bool) -> int:
+        """How many of a group's requests go now; 0: they wait."""
+        is_late = self._delay_ns > 0 and now_ns - group.oldest_ns >= self._delay_ns
+        if group.num_best and not is_late:
+            return group.num_best
+        if group.is_full or group.rows >= self._max_preferred or is_late or goes_at_once:
+            return len(group.requests)
+        return 0
+
+    def _pick(self, group: _Group, size: int, now_ns: int) -> list[Request]:
+        """The requests of a batch: the first `size`, or for a model that pads lengths those that cost least."""
+        chosen = group.requests[:size]
+        if self._choice is None:
+            return chosen
+        key = chosen[0].shape_key
+        candidates = [
+            [r for r in level.in_order() if r.shape_key == key and not _is_over(r, now_ns)] for level in self._levels
+        ]
+        is_preferred = bool(self._batching.preferred_batch_sizes) and size == group.num_best
+        rows = sum(request.next_rows for request in chosen)
+        return self._choice.choose(
+            [requests for requests in candidates if requests],
+            max_rows=rows if is_preferred else self._max_batch_size,
+            min_rows=rows if is_preferred else 0,
+        )
+
+    def _in_order(self, now_ns: int) -> Iterator[Request]:
         for level in self._levels:
-            yield from level.waiting
-            yield from level.delayed
+            for request in level.in_order():
+                if not _is_over(request, now_ns):
+                    yield request
 
     def _level(self, priority: int) -> _Level:
         levels = self._batching.priority_levels
@@ -129,6 +194,17 @@ class RequestQueue:
         if not levels:
             return self._levels[0]
         return self._levels[(priority or self._batching.default_priority_level) - 1]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Waiting requests that may lie in one batch, in their order; the first `num_best` make a preferred size."""
+
+    requests: list[Request] = field(default_factory=list)
+    rows: int = 0
+    oldest_ns: int = 0
+    num_best: int = 0
+    is_full: bool = False
 
 
 class _Level:
@@ -143,24 +219,39 @@ class _Level:
     def num_requests(self) -> int:
         return len(self.waiting) + len(self.delayed)
 
+    @property
+    def num_unsettled(self) -> int:
+        return sum(not request.is_settled for request in self.in_order())
+
+    def in_order(self) -> Iterator[Request]:
+        yield from self.waiting
+        yield from self.delayed
+
     def refresh(self, now_ns: int) -> None:
-        """Forgets what was settled or has expired, and puts back what the policy delays."""
-        if any(_is_over(request, now_ns) for request in self.waiting):
+        """Forgets what was settled or has expired, and puts back what the policy delays: its time has no end then."""
+        over = {request for request in self.waiting if _is_over(request, now_ns)}
+        if over:
             if not self.policy.reject:
-                self.delayed.extend(r for r in self.waiting if _is_over(r, now_ns) and not r.is_settled)
-            self.waiting = deque(r for r in self.waiting if not _is_over(r, now_ns))
+                late = [request for request in self.waiting if request in over and not request.is_settled]
+                for request in late:
+                    request.expires_ns = 0
+                self.delayed.extend(late)
+            self.waiting = deque(request for request in self.waiting if request not in over)
         if any(request.is_settled for request in self.delayed):
-            self.delayed = deque(r for r in self.delayed if not r.is_settled)
+            self.delayed = deque(request for request in self.delayed if not request.is_settled)
+
+    def pop_taken(self) -> int:
+        """Forgets the requests at the front that have been taken or settled; gives how many were taken."""
+        num_taken = 0
+        for line in (self.waiting, self.delayed):
+            while line and (not line[0].next_rows or line[0].is_settled):
+                num_taken += not line.popleft().next_rows
+        return num_taken
 
     def remove_taken(self) -> None:
-        """Forgets the requests whose last piece has been taken."""
-        for line in (self.waiting, self.delayed):
-            while line and not line[0].next_rows:
-                line.popleft()
-        if any(not r.next_rows for r in self.waiting):
-            self.waiting = deque(r for r in self.waiting if r.next_rows)
-        if any(not r.next_rows for r in self.delayed):
-            self.delayed = deque(r for r in self.delayed if r.next_rows)
+        """Forgets the requests that have been taken or settled, wherever they stand."""
+        self.waiting = deque(r for r in self.waiting if r.next_rows and not r.is_settled)
+        self.delayed = deque(r for r in self.delayed if r.next_rows and not r.is_settled)
 
 
 def _is_over(request: Request, now_ns: int) -> bool:

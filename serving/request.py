@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,21 +49,53 @@ class Piece:
         return self.stop - self.start
 
     @property
+    def length(self) -> int:
+        """Length of its rows, where the model takes rows of several lengths in one batch."""
+        return self.request.length
+
+    @property
+    def waits_since_ns(self) -> int | None:
+        """When its request came; None when an earlier piece of it has been executed."""
+        return None if self.start else self.request.enqueued_ns
+
+    @property
     def inputs(self) -> Tensors:
         """The piece's inputs: views, [rows, *dims]."""
+        if self.start == 0 and self.stop == self.request.call.rows:
+            return self.request.call.inputs
         return {name: array[self.start : self.stop] for name, array in self.request.call.inputs.items()}
 
 
 class Request(Answer):
     """A call that waits in a model's queue or is being executed; settled when all its rows are."""
 
-    def __init__(self, model: str, call: Call, max_batch_size: int, enqueued_ns: int) -> None:
+    def __init__(
+        self,
+        model: str,
+        call: Call,
+        max_batch_size: int,
+        enqueued_ns: int,
+        length: int = 0,
+        shape_key: Hashable | None = None,
+    ) -> None:
+        """Makes the request of a call.
+
+        Args:
+            model: Name and version, for messages.
+            call: What is asked.
+            max_batch_size: Rows of the largest piece.
+            enqueued_ns: When it came.
+            length: Length of its rows, where the model takes rows of several lengths in one batch.
+            shape_key: Only requests of one key can lie in one batch; None: those whose rows have the same shapes.
+        """
         super().__init__(model)
         self.call = call
         self.enqueued_ns = enqueued_ns
         self.expires_ns = 0
-        # Rows of different shapes cannot lie in one batch.
-        self.shape_key = tuple(array.shape[1:] for array in call.inputs.values())
+        self.length = length
+        self.shape_key: Hashable = (
+            tuple([array.shape[1:] for array in call.inputs.values()]) if shape_key is None else shape_key
+        )
         self._max_batch_size = max_batch_size
         self._rows_taken = 0
         self._rows_done = 0
