@@ -17,6 +17,8 @@ from serving.config import (
     Signature,
 )
 from serving.errors import ModelLoadError
+from serving.iterative import read_sequence
+from serving.padding import read_padding
 from serving.tensors import NUMPY_TYPES, TYPE_NAMES, VARIABLE, TensorSpec
 
 # Source: Triton, "Auto-generated model configuration": the batch size given to a model that can batch and does not say.
@@ -59,6 +61,7 @@ def complete(message: Any, backend: str, signature: Signature | None) -> ModelCo
             raise ModelLoadError(f"{where}: its {CONFIG_NAME} must list every {kind}", field=kind)
         if len(set(names)) != len(names):
             raise ModelLoadError(f"{where}: two {kind}s have the same name: {', '.join(names)}", field=kind)
+    parameters = {key: value.string_value for key, value in full.parameters.items()}
     if not full.instance_group and backend != ENSEMBLE:
         full.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
     return ModelConfig(
@@ -70,8 +73,10 @@ def complete(message: Any, backend: str, signature: Signature | None) -> ModelCo
         dynamic_batching=_dynamic_batching(full, where),
         instance_groups=tuple(_instance_group(group, where) for group in full.instance_group),
         has_cache=full.response_cache.enable,
-        parameters={key: value.string_value for key, value in full.parameters.items()},
+        parameters=parameters,
         message=full,
+        padding=read_padding(where, inputs, outputs, parameters, batched=full.max_batch_size > 0),
+        sequence=read_sequence(where, full, inputs, outputs, parameters),
     )
 
 

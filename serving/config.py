@@ -7,7 +7,7 @@ this server does not act on is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import ModelLoadError
+from serving.iterative import IterativeSequence
+from serving.padding import Padding
 from serving.tensors import VARIABLE, TensorSpec
 
 CONFIG_NAME = "config.pbtxt"
@@ -26,6 +28,10 @@ FILE_BACKENDS = {"model.onnx": "onnxruntime", "model.pt2": "torch", "model.safet
 
 _WHOLE = frozenset({"dynamic_batching", "version_policy", "parameters", "response_cache"})
 _PARTS: dict[str, frozenset[str]] = {
+    "sequence_batching": frozenset({"iterative_sequence"}),
+    "sequence_batching.oldest": frozenset({"max_candidate_sequences"}),
+    "sequence_batching.state": frozenset({"input_name", "output_name", "data_type", "dims"}),
+    "sequence_batching.state.initial_state": frozenset({"name", "data_type", "dims", "zero_data"}),
     "": frozenset({"name", "platform", "backend", "max_batch_size", "default_model_filename"}),
     "input": frozenset({"name", "data_type", "dims"}),
     "output": frozenset({"name", "data_type", "dims"}),
@@ -88,7 +94,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A complete, checked configuration; `message` is the same as Triton's message."""
+    """A complete, checked configuration; `message` is the same as Triton's message.
+
+    `inputs` and `outputs` are those of the model; requests have no part in the ones that the server itself fills and
+    reads (`padding`, `sequence`): see `for_requests`.
+    """
 
     name: str
     backend: str
@@ -100,11 +110,32 @@ class ModelConfig:
     has_cache: bool
     parameters: Mapping[str, str]
     message: Any
+    padding: Padding | None = None
+    sequence: IterativeSequence | None = None
 
     @property
     def is_batched(self) -> bool:
         """Whether the model's tensors carry a batch dimension."""
         return self.max_batch_size > 0
+
+    @property
+    def request_inputs(self) -> tuple[TensorSpec, ...]:
+        """The inputs that requests send."""
+        own = {self.padding.input.name} if self.padding else set()
+        if self.sequence:
+            own.update(state.input for state in self.sequence.states)
+        return tuple(spec for spec in self.inputs if spec.name not in own)
+
+    @property
+    def request_outputs(self) -> tuple[TensorSpec, ...]:
+        """The outputs that requests get."""
+        own = self.sequence.own_outputs if self.sequence else frozenset()
+        return tuple(spec for spec in self.outputs if spec.name not in own)
+
+    @property
+    def for_requests(self) -> ModelConfig:
+        """The same with the inputs and outputs that requests see."""
+        return replace(self, inputs=self.request_inputs, outputs=self.request_outputs)
 
 
 def read_config(folder: Path) -> Any:
@@ -161,7 +192,9 @@ def _set_fields(message: Any, path: str) -> Iterator[str]:
     """Yields the dotted path of each field that is set, down to where support is decided."""
     for field, value in message.ListFields():
         name = f"{path}.{field.name}" if path else field.name
-        if name in _BRANCHES:
+        if name == "sequence_batching" and not value.iterative_sequence:
+            yield name
+        elif name in _BRANCHES:
             for part in value if isinstance(value, Sequence) or hasattr(value, "add") else (value,):
                 yield from _set_fields(part, name)
         else:

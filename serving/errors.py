@@ -4,6 +4,7 @@
     ├── NotFoundError           no such model or version
     ├── InvalidArgumentError    the request does not fit the model: name, type, shape, priority
     ├── UnavailableError        the queue is full, or the server is not running: try again
+    │   └── QueueTimeoutError   the time that the queue policy gives to a waiting request is over
     ├── DeadlineExceededError   the time given to the request is over
     ├── CancelledError          the request was cancelled by its sender
     ├── ModelLoadError          a repository, a config.pbtxt or a model file cannot be served
@@ -66,6 +67,12 @@ class UnavailableError(ServingError):
 
     retryable = True
     reason = "REJECTED"
+
+
+class QueueTimeoutError(UnavailableError):
+    """A waiting request's time in the queue was over (Triton's code for it is UNAVAILABLE)."""
+
+    reason = "TIMEOUT"
 
 
 class DeadlineExceededError(ServingError):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.metrics import SERVING, WAITING_GAUGE
+from monitoring.metrics import DEPTH_GAUGE, SERVING, WAITING_GAUGE
 from serving.answer import Answer
 from serving.backends import find_backend
 from serving.backends.base import Backend, Device
-from serving.batcher import Batcher
+from serving.batcher import Batcher, Scheduler
 from serving.cache.call import CachedModel
 from serving.cache.rows import RowCache
 from serving.completion import complete
@@ -20,9 +20,14 @@ from serving.deadlines import DeadlineWatch
 from serving.digest import execution_digest
 from serving.errors import ModelLoadError, ServingError
 from serving.instance import Instance
-from serving.invariance import measure_row_multiple
+from serving.invariance import PROBE_LENGTH, measure_row_multiple
+from serving.length_choice import LengthChoice
+from serving.length_invariance import measure_length_steps
+from serving.ordering import ArrivalOrder
+from serving.padding import LengthSteps
 from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
+from serving.sequences import SequenceBatcher
 from serving.statistics import ModelStatistics
 
 
@@ -64,6 +69,8 @@ class Served(ABC):
         self._cached: CachedModel | None = None
         if config.has_cache:
             self._cached = CachedModel(self.label, digest, config, self.statistics, services.cache, self._begin)
+        is_ordered = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
+        self._order = ArrivalOrder(self.label) if is_ordered else None
 
     def submit(self, call: Call) -> Answer:
         """Takes a call in; its request is counted once, whatever becomes of it.
@@ -80,7 +87,12 @@ class Served(ABC):
     @property
     def num_waiting(self) -> int:
         """Requests that wait for an instance."""
-        return 0
+        return sum(self.depths)
+
+    @property
+    def depths(self) -> list[int]:
+        """Requests that wait for an instance, by priority level."""
+        return []
 
     @abstractmethod
     def start(self) -> None:
@@ -99,15 +111,14 @@ class Served(ABC):
 
     def _counted(self, call: Call, begin: Callable[[Call], Answer]) -> Answer:
         begun_ns = self._clock_ns()
-        self.statistics.add(rows=call.rows)
         try:
-            answer = begin(call)
+            answer = begin(call) if self._order is None else self._order.submit(call, begin)
         except ServingError as error:
-            self.statistics.add_request(self._clock_ns() - begun_ns, error.reason)
+            self.statistics.add_request(call.rows, self._clock_ns() - begun_ns, error.reason)
             raise
         answer.add_done_callback(
             lambda done: self.statistics.add_request(
-                self._clock_ns() - begun_ns, done.error.reason if done.error else None
+                call.rows, self._clock_ns() - begun_ns, done.error.reason if done.error else None
             )
         )
         if call.deadline_ns is not None:
@@ -136,7 +147,8 @@ class Model(Served):
         devices = [_devices(group, kind) for group in config.instance_groups]
         numerics = [kind.numerics(config, device) for group in devices for device in group]
         digest = execution_digest(config, files_sha256(path), kind.version(), numerics)
-        super().__init__(folder.name, version, config, digest, services)
+        super().__init__(folder.name, version, config.for_requests, digest, services)
+        self._whole_config = config
         self._backends: list[Backend] = []
         instances = []
         for group, group_devices in zip(config.instance_groups, devices, strict=True):
@@ -145,25 +157,55 @@ class Model(Served):
                 instances += [
                     Instance(self.label, config, backend, self.statistics, services.clock_ns) for backend in backends
                 ]
-        self._batcher = Batcher(
-            self.label, config, instances, self._settle_batches(instances), services.watch, services.clock_ns
-        )
+        self._scheduler = self._make_scheduler(instances, services)
 
     def _load(self, kind: type[Backend], path: Path, device: Device, count: int, threads: int) -> list[Backend]:
         backends = []
         for _ in range(1 if kind.is_shareable else count):
             backend = kind()
-            backend.load(path, self.config, device, threads)
+            backend.load(path, self._whole_config, device, threads)
             backends.append(backend)
         self._backends += backends
         return backends * count if kind.is_shareable else backends
+
+    def _make_scheduler(self, instances: list[Instance], services: Services) -> Scheduler:
+        config = self._whole_config
+        max_batch_size = self._settle_batches(instances)
+        if config.padding is not None:
+            self._settle_lengths(instances)
+        if config.sequence is not None:
+            return SequenceBatcher(self.label, config, instances, max_batch_size, self.statistics, services.clock_ns)
+        choice = None
+        if config.padding is not None:
+            # All instances learn together what an execution costs.
+            cost = instances[0].cost
+            for instance in instances:
+                instance.cost = cost
+            choice = LengthChoice(config.padding, instances[0].length_steps, self.row_multiple, cost)
+        return Batcher(self.label, config, instances, max_batch_size, services.watch, choice, services.clock_ns)
+
+    def _settle_lengths(self, instances: list[Instance]) -> None:
+        """Decides to what lengths rows are padded, that equal rows get equal bytes.
+
+        The parameter ``length_multiple`` says it without measuring; else the first instance is measured.
+        """
+        config = self._whole_config
+        said = config.parameters.get("length_multiple")
+        if said is not None and not (said.isdecimal() and int(said) >= 1):
+            raise ModelLoadError(
+                f"{self.label}: parameter 'length_multiple' is {said!r}, not a positive number",
+                field="parameters.length_multiple",
+            )
+        steps = LengthSteps(int(said)) if said else measure_length_steps(self.label, instances[0], config)
+        for instance in instances:
+            instance.length_steps = steps
 
     def _settle_batches(self, instances: list[Instance]) -> int:
         """Decides where equal rows get equal bytes: the row multiple of the instances, and the largest batch.
 
         The parameter ``row_multiple`` says it without measuring; else the first instance is measured.
         """
-        config = self.config
+        config = self._whole_config
         limit = max(config.max_batch_size, 1)
         said = config.parameters.get("row_multiple")
         if said is not None and not (said.isdecimal() and 1 <= int(said) <= limit):
@@ -171,7 +213,12 @@ class Model(Served):
                 f"{self.label}: parameter 'row_multiple' is {said!r}, not a number within 1-{limit}",
                 field="parameters.row_multiple",
             )
-        multiple = int(said) if said else measure_row_multiple(self.label, instances[0].execute, config.inputs, limit)
+        if said:
+            multiple: int | None = int(said)
+        else:
+            inputs = config.inputs if config.padding is None else config.request_inputs
+            length = PROBE_LENGTH if config.sequence is None else config.sequence.step_length
+            multiple = measure_row_multiple(self.label, instances[0].probe, inputs, limit, length)
         if multiple is None:
             multiple = limit = 1
         for instance in instances:
@@ -180,27 +227,33 @@ class Model(Served):
         return limit - limit % multiple
 
     @property
-    def num_waiting(self) -> int:
-        """Requests that wait for an instance."""
-        return self._batcher.num_waiting
+    def depths(self) -> list[int]:
+        """Requests that wait for an instance, by priority level."""
+        return self._scheduler.depths
 
     def start(self) -> None:
         """Starts a thread per instance."""
-        self._batcher.start()
+        self._scheduler.start()
         SERVING.set_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
+        SERVING.set_gauge(DEPTH_GAUGE, self.name, str(self.version), self._read_depths)
 
     def close(self) -> None:
         """Finishes waiting requests, stops the threads and unloads."""
         SERVING.remove_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
-        self._batcher.close()
+        SERVING.remove_gauge(DEPTH_GAUGE, self.name, str(self.version), self._read_depths)
+        self._scheduler.close()
         for backend in self._backends:
             backend.unload()
 
     def _read_waiting(self) -> float:
-        return self._batcher.num_waiting
+        return self.num_waiting
+
+    def _read_depths(self) -> dict[str, float]:
+        depths = self.depths
+        return {str(level if len(depths) > 1 else 0): depth for level, depth in enumerate(depths, start=1)}
 
     def _begin(self, call: Call) -> Answer:
-        return self._batcher.submit(call)
+        return self._scheduler.submit(call)
 
 
 def _devices(group: InstanceGroup, kind: type[Backend]) -> list[Device]:
