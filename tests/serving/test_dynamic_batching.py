@@ -15,7 +15,8 @@ TIMEOUT_S = 10
 
 
 def batching(**fields):
-    return "max_batch_size: 8 dynamic_batching { %s }" % " ".join(f"{key}: {value}" for key, value in fields.items())
+    text = " ".join(f"{key}: {value}" for key, value in fields.items())
+    return f"max_batch_size: 8 dynamic_batching {{ {text} }}"
 
 
 def values(answer):

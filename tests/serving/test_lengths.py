@@ -214,7 +214,7 @@ def test_one_request_has_one_length(tmp_path, functions):
     write_function(tmp_path, "model", CONFIG.replace('{ name: "x" data_type: TYPE_FP32 dims: [ -1 ] }', two))
     with ModelServer(tmp_path) as server:
         server.infer("model", row(4) | {"z": np.zeros((1, 2, 4), np.float32)})
-        with pytest.raises(InvalidArgumentError, match="input 'z' has the shape .* must have one length"):
+        with pytest.raises(InvalidArgumentError, match=r"input 'z' has the shape .* must have one length"):
             server.infer("model", row(4) | {"z": np.zeros((1, 2, 5), np.float32)})
         with pytest.raises(InvalidArgumentError, match="no input 'lengths'"):
             server.infer("model", row(4) | {"lengths": np.full((1, 1), 4, np.int32)})
@@ -290,7 +290,7 @@ def test_a_batch_is_within_the_limits_and_has_the_first_request(
     assert sum(one.next_rows for one in chosen) <= max_rows
     if len(chosen) > 1:
         rows = sum(one.next_rows for one in chosen)
-        padded = steps.up(max(map(lambda one: one.length, chosen)))
+        padded = steps.up(max(one.length for one in chosen))
         if "max_tokens" in limits:
             assert -(-rows // multiple) * multiple * padded <= 900
         if "max_ratio" in limits:
