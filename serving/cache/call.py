@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from serving.answer import Answer
-from serving.cache.identity import row_identities
+from serving.cache.identity import call_prefix, row_identities
 from serving.cache.layout import RowLayout
 from serving.cache.rows import Flight, RowCache
 from serving.config import ModelConfig
@@ -18,21 +19,37 @@ from serving.request import Call
 from serving.statistics import ModelStatistics
 from serving.tensors import Tensors
 
+_MAX_KINDS = 1024
 
-@dataclass(frozen=True, slots=True)
+
 class CachedModel:
-    """What a cached call needs to know of its model.
+    """A model whose rows are cached.
 
-    Attributes:
+    Args:
+        label: Name and version, for messages.
+        digest: Its execution digest.
+        config: Its configuration, as requests see it.
+        statistics: Where its rows are counted.
+        cache: The server's rows.
         begin: Executes a call, without any cache.
     """
 
-    label: str
-    digest: str
-    config: ModelConfig
-    statistics: ModelStatistics
-    cache: RowCache
-    begin: Callable[[Call], Answer]
+    def __init__(
+        self,
+        label: str,
+        digest: str,
+        config: ModelConfig,
+        statistics: ModelStatistics,
+        cache: RowCache,
+        begin: Callable[[Call], Answer],
+    ) -> None:
+        self.label = label
+        self.statistics = statistics
+        self.cache = cache
+        self.begin = begin
+        self._digest = digest
+        self._outputs = config.outputs
+        self._kinds: dict[Hashable, CallKind] = {}
 
     def submit(self, call: Call) -> Answer:
         """Answers a call from the cache, from rows in flight, and by executing the others.
@@ -40,9 +57,33 @@ class CachedModel:
         Raises:
             ServingError: The rows to execute were not taken.
         """
-        answer = CachedAnswer(self, call, row_identities(self.digest, call))
+        kind = self._kind(call)
+        answer = CachedAnswer(self, call, row_identities(kind.prefix, call), kind.layout)
         answer.begin(is_first=True)
         return answer
+
+    def _kind(self, call: Call) -> CallKind:
+        key = (
+            tuple([array.shape[1:] for array in call.inputs.values()]),
+            call.outputs,
+            tuple(sorted(call.parameters.items())) if call.parameters else (),
+        )
+        kind = self._kinds.get(key)
+        if kind is None:
+            layout = RowLayout([spec for spec in self._outputs if spec.name in call.outputs])
+            kind = CallKind(call_prefix(self._digest, call), layout)
+            if len(self._kinds) >= _MAX_KINDS:
+                self._kinds.clear()
+            self._kinds[key] = kind
+        return kind
+
+
+@dataclass(frozen=True, slots=True)
+class CallKind:
+    """What calls of the same shapes, outputs and parameters have in common."""
+
+    prefix: Any
+    layout: RowLayout
 
 
 class CachedAnswer(Answer):
@@ -51,12 +92,12 @@ class CachedAnswer(Answer):
     Everything but the look-up happens in callbacks of the executing threads.
     """
 
-    def __init__(self, model: CachedModel, call: Call, identities: Sequence[bytes]) -> None:
+    def __init__(self, model: CachedModel, call: Call, identities: Sequence[bytes], layout: RowLayout) -> None:
         super().__init__(model.label)
         self._model = model
         self._call = call
         self._identities = identities
-        self._layout = RowLayout([spec for spec in model.config.outputs if spec.name in call.outputs])
+        self._layout = layout
         self._flight = Flight(model.label)
         # Where each row's outputs come from: packed rows, rows of this flight, rows of other flights.
         self._packed: dict[int, bytes] = {}
@@ -82,24 +123,19 @@ class CachedAnswer(Answer):
     def _begin(self, is_first: bool) -> None:
         begun_ns = time.monotonic_ns()
         self._sort(self._model.cache.claim(self._identities, self._flight))
-        led = list(self._led)
-        found = self._model.cache.look_up(led) if is_first else [None] * len(led)
-        known = {
-            identity: row
-            for identity, row in zip(led, found, strict=True)
-            if row is not None and self._layout.accepts(row)
-        }
+        known = self._look_up() if is_first and self._led and self._model.cache.has_second else {}
         if is_first:
             self._model.statistics.add(
                 cache_hits=len(self._packed) + len(known),
                 cache_hits_redis=len(known),
-                cache_misses=len(led) - len(known),
-                cache_coalesced=self._call.rows - len(self._packed) - len(led),
+                cache_misses=len(self._led) - len(known),
+                cache_coalesced=self._call.rows - len(self._packed) - len(self._led),
                 cache_hit_duration_ns=time.monotonic_ns() - begun_ns,
             )
-        self._packed.update((self._led[identity], row) for identity, row in known.items())
-        self._flight.rows.update(known)
-        self._model.cache.land(self._flight, known)
+        if known:
+            self._packed.update((self._led[identity], row) for identity, row in known.items())
+            self._flight.rows.update(known)
+            self._model.cache.land(self._flight, known)
         self._executed = [row for identity, row in self._led.items() if identity not in known]
         self._num_pending = len(self._followed) + bool(self._executed) + 1
         if self._executed:
@@ -109,6 +145,15 @@ class CachedAnswer(Answer):
         for flight in self._followed:
             flight.add_done_callback(lambda _: self._count_down())
         self._count_down()
+
+    def _look_up(self) -> dict[bytes, bytes]:
+        """What the tier beyond this process knows of the rows that this call leads."""
+        led = list(self._led)
+        return {
+            identity: row
+            for identity, row in zip(led, self._model.cache.look_up(led), strict=True)
+            if row is not None and self._layout.accepts(row)
+        }
 
     def _sort(self, found: Sequence[bytes | Flight]) -> None:
         for row, one in enumerate(found):
@@ -151,7 +196,8 @@ class CachedAnswer(Answer):
         self._parts.append((self._executed, outputs))
         self._flight.settle()
         self._count_down()
-        self._model.cache.write_back(list(fresh), rows)
+        if self._model.cache.has_second:
+            self._model.cache.write_back(list(fresh), rows)
 
     def _abandon(self, error: ServingError) -> None:
         self._model.cache.abandon(self._flight, list(self._led))
@@ -180,7 +226,10 @@ class CachedAnswer(Answer):
             return
         inputs = {name: array[rows] for name, array in self._call.inputs.items()}
         again = CachedAnswer(
-            self._model, replace(self._call, inputs=inputs, rows=len(rows)), [self._identities[row] for row in rows]
+            self._model,
+            replace(self._call, inputs=inputs, rows=len(rows)),
+            [self._identities[row] for row in rows],
+            self._layout,
         )
 
         def finish(done: Answer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
 
@@ -12,20 +13,12 @@ from serving.request import Call
 IDENTITY_BYTES = 32
 
 
-def row_identities(execution_digest: str, call: Call) -> list[bytes]:
-    """Digests every row of a call.
+def call_prefix(execution_digest: str, call: Call) -> Any:
+    """SHA-256 over what all rows of a call have in common.
 
-    An identity is SHA-256 over the execution digest, every input's name, type and row shape, the outputs wanted, the
-    parameters, and the row's bytes; equal identities have equal answers.
-
-    Args:
-        execution_digest: Everything that the model's numbers depend on besides their inputs.
-        call: The call; its inputs are [rows, *dims], C-contiguous.
-
-    Returns:
-        `call.rows` digests of 32 bytes.
+    That is the execution digest, every input's name, type and row shape, the outputs wanted, and the parameters.
     """
-    prefix = hashlib.sha256(
+    return hashlib.sha256(
         json.dumps(
             [
                 execution_digest,
@@ -35,11 +28,28 @@ def row_identities(execution_digest: str, call: Call) -> list[bytes]:
             ]
         ).encode()
     )
+
+
+def row_identities(prefix: Any, call: Call) -> list[bytes]:
+    """Digests every row of a call: SHA-256 over `call_prefix` and the row's bytes; equal identities, equal answers.
+
+    Args:
+        prefix: Of the call, or of one that differs in nothing but the contents and number of rows; unchanged.
+        call: The call; its inputs are [rows, *dims], C-contiguous.
+
+    Returns:
+        `call.rows` digests of 32 bytes.
+    """
+    copy = prefix.copy
+    if call.rows == 1:
+        row = copy()
+        for array in call.inputs.values():
+            row.update(array)
+        return [row.digest()]
     columns = [array.reshape(call.rows, -1).view(np.uint8) for array in call.inputs.values()]
     matrix = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     width = matrix.shape[1]
     content = np.ascontiguousarray(matrix).reshape(-1).data
-    copy = prefix.copy
     identities = []
     for start in range(0, call.rows * width, width):
         row = copy()

@@ -20,6 +20,9 @@ class RowLayout:
 
     def pack(self, outputs: Tensors, rows: int) -> list[bytes]:
         """Packs arrays [rows, *dims] into one string per row."""
+        if rows == 1 and not self._num_free:
+            arrays = [outputs[spec.name] for spec in self._specs]
+            return [arrays[0].tobytes() if len(arrays) == 1 else b"".join([array.tobytes() for array in arrays])]
         free = [
             n for spec in self._specs for n, dim in zip(outputs[spec.name].shape[1:], spec.dims, strict=True) if dim < 0
         ]

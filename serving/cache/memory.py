@@ -22,6 +22,13 @@ class MemoryTier:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def get(self, identity: bytes) -> bytes | None:
+        """The packed row of an identity, or None; a row found becomes the most recently used."""
+        row = self._rows.get(identity)
+        if row is not None:
+            self._rows.move_to_end(identity)
+        return row
+
     def get_many(self, identities: Sequence[bytes]) -> list[bytes | None]:
         """The packed row of each identity, or None; rows found become the most recently used."""
         get, touch = self._rows.get, self._rows.move_to_end

@@ -43,6 +43,11 @@ class RowCache:
         self._in_flight: dict[bytes, Flight] = {}
 
     @property
+    def has_second(self) -> bool:
+        """Whether there is a tier beyond this process."""
+        return self._second is not None
+
+    @property
     def num_bytes(self) -> int:
         """Bytes held in memory."""
         return self._memory.num_bytes
@@ -56,6 +61,9 @@ class RowCache:
         """For each row its packed outputs, or the flight that computes it: `flight` itself where nobody does yet."""
         with self._lock:
             lead = self._in_flight.setdefault
+            if len(identities) == 1:
+                row = self._memory.get(identities[0])
+                return [lead(identities[0], flight) if row is None else row]
             return [
                 lead(identity, flight) if row is None else row
                 for identity, row in zip(identities, self._memory.get_many(identities), strict=True)
