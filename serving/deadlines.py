@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import threading
 import time
 import weakref
@@ -12,6 +11,8 @@ from collections.abc import Callable
 from serving.answer import Answer
 
 _FEW = 1000
+_SLOT_NS = 4_000_000
+"""Deadlines are met to this, the later side of it: most requests never reach theirs, so noting one must cost little."""
 
 
 class DeadlineWatch:
@@ -19,9 +20,11 @@ class DeadlineWatch:
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock_ns = clock_ns
-        self._changed = threading.Condition()
-        self._due: list[tuple[int, int, weakref.ref[Answer], Callable[[Answer], object]]] = []
-        self._order = itertools.count()
+        self._changed = threading.Condition(threading.Lock())
+        # Slots with something in them, as a heap, and what is due in each.
+        self._order: list[int] = []
+        self._slots: dict[int, list[tuple[weakref.ref[Answer], Callable[[Answer], object]]]] = {}
+        self._num_watched = 0
         self._num_kept = 0
         self._thread: threading.Thread | None = None
         self._is_closing = False
@@ -43,24 +46,41 @@ class DeadlineWatch:
 
     def watch(self, answer: Answer, due_ns: int, expire: Callable[[Answer], object]) -> None:
         """Calls `expire(answer)` at `due_ns` (this watch's clock), unless the answer was settled or dropped before."""
+        slot = due_ns // _SLOT_NS + 1
+        entry = (weakref.ref(answer), expire)
         with self._changed:
-            if len(self._due) > 2 * self._num_kept + _FEW:
-                # Most requests are answered long before their deadline: forget them.
-                self._due = [entry for entry in self._due if (kept := entry[2]()) is not None and not kept.is_settled]
-                heapq.heapify(self._due)
-                self._num_kept = len(self._due)
-            heapq.heappush(self._due, (due_ns, next(self._order), weakref.ref(answer), expire))
-            if self._due[0][0] == due_ns:
+            self._num_watched += 1
+            if self._num_watched > 2 * self._num_kept + _FEW:
+                self._forget_settled()
+            entries = self._slots.get(slot)
+            if entries is not None:
+                entries.append(entry)
+                return
+            self._slots[slot] = [entry]
+            heapq.heappush(self._order, slot)
+            if self._order[0] == slot:
                 self._changed.notify()
+
+    def _forget_settled(self) -> None:
+        """Most requests are answered long before their deadline."""
+        for slot, entries in self._slots.items():
+            self._slots[slot] = [one for one in entries if (kept := one[0]()) is not None and not kept.is_settled]
+        self._num_kept = self._num_watched = sum(map(len, self._slots.values()))
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._is_closing and (not self._due or self._due[0][0] > self._clock_ns()):
-                    self._changed.wait((self._due[0][0] - self._clock_ns()) / 1e9 if self._due else None)
+                while not self._is_closing and (wait_s := self._wait_s()) > 0:
+                    self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
                 if self._is_closing:
                     return
-                _, _, reference, expire = heapq.heappop(self._due)
-            answer = reference()
-            if answer is not None and not answer.is_settled:
-                expire(answer)
+                entries = self._slots.pop(heapq.heappop(self._order))
+                self._num_watched -= len(entries)
+            for reference, expire in entries:
+                answer = reference()
+                if answer is not None and not answer.is_settled:
+                    expire(answer)
+
+    def _wait_s(self) -> float:
+        """Seconds until the first slot is over."""
+        return (self._order[0] * _SLOT_NS - self._clock_ns()) / 1e9 if self._order else threading.TIMEOUT_MAX

@@ -77,7 +77,7 @@ class LengthChoice:
         if self._padding.max_tokens:
             is_allowed &= padded <= self._padding.max_tokens
         if self._padding.max_ratio < 1:
-            is_allowed &= 1 - useful / (num_rows * padded_lengths) <= self._padding.max_ratio
+            is_allowed &= 1 - useful / np.maximum(num_rows * padded_lengths, 1) <= self._padding.max_ratio
         if not is_allowed.any():
             return None
         if min_rows and (is_allowed & (num_rows >= min_rows)).any():

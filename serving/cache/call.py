@@ -122,7 +122,10 @@ class CachedAnswer(Answer):
 
     def _begin(self, is_first: bool) -> None:
         begun_ns = time.monotonic_ns()
-        self._sort(self._model.cache.claim(self._identities, self._flight))
+        found = self._model.cache.claim(self._identities, self._flight)
+        if len(found) == 1 and self._begin_one(found[0], begun_ns, is_first):
+            return
+        self._sort(found)
         known = self._look_up() if is_first and self._led and self._model.cache.has_second else {}
         if is_first:
             self._model.statistics.add(
@@ -145,6 +148,27 @@ class CachedAnswer(Answer):
         for flight in self._followed:
             flight.add_done_callback(lambda _: self._count_down())
         self._count_down()
+
+    def _begin_one(self, found: bytes | Flight, begun_ns: int, is_first: bool) -> bool:
+        """The common cases of a single row, quickly: it is known, or nobody has it. False: it is neither."""
+        if isinstance(found, bytes):
+            counted = "cache_hits"
+            self._packed[0] = found
+            self._flight.settle()
+        elif found is self._flight and not self._model.cache.has_second:
+            counted = "cache_misses"
+            self._led[self._identities[0]] = 0
+            self._executed = [0]
+            self._num_pending = 1
+        else:
+            return False
+        if is_first:
+            self._model.statistics.add(**{counted: 1, "cache_hit_duration_ns": time.monotonic_ns() - begun_ns})
+        if self._executed:
+            self._execute()
+        else:
+            self._finish()
+        return True
 
     def _look_up(self) -> dict[bytes, bytes]:
         """What the tier beyond this process knows of the rows that this call leads."""
