@@ -45,8 +45,9 @@ class TensorSpec:
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a row of this shape is such a tensor."""
-        return len(shape) == len(self.dims) and all(
-            want in (VARIABLE, have) for want, have in zip(self.dims, shape, strict=True)
+        return shape == self.dims or (
+            len(shape) == len(self.dims)
+            and all(want in (VARIABLE, have) for want, have in zip(self.dims, shape, strict=True))
         )
 
     @property
