@@ -5,9 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from serving.answer import Answer
 from serving.completion import complete
@@ -22,12 +21,18 @@ from serving.tensors import VARIABLE, Tensors, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step: its model, and which tensor of the ensemble each of its inputs and outputs is."""
+    """A step: its model, and which tensor of the ensemble each of its inputs and outputs is.
+
+    `needs` are the tensors it takes, `feeds` its inputs with theirs in the model's order, `wanted` what is asked.
+    """
 
     number: int
     model: Served
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    needs: frozenset[str]
+    feeds: tuple[tuple[str, str], ...]
+    wanted: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"step {self.number} ({self.model.name})"
@@ -63,17 +68,18 @@ class Ensemble(Served):
                 model = find(step.model_name, step.model_version if step.model_version > 0 else None)
             except ServingError as error:
                 raise ModelLoadError(f"{where}: step {number}: {error.message}", field="ensemble_scheduling") from error
-            steps.append(Step(number, model, dict(step.input_map), dict(step.output_map)))
+            steps.append(_make_step(number, model, dict(step.input_map), dict(step.output_map)))
         _check(where, config.inputs, config.outputs, steps, config.is_batched)
         digest = execution_digest(
             config, files_sha256(folder.version_path(version)), ENSEMBLE, [], [step.model.digest for step in steps]
         )
         super().__init__(folder.name, version, config, digest, services)
         self._steps = steps
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
         self._num_running = 0
         self._uses = Counter(tensor for step in steps for tensor in set(step.inputs.values()))
         self._uses.update(spec.name for spec in config.outputs)
+        self._does_block = services.cache.has_second
 
     def start(self) -> None:
         """Nothing of its own runs."""
@@ -84,72 +90,154 @@ class Ensemble(Served):
             self._changed.wait_for(lambda: self._num_running == 0)
 
     def _begin(self, call: Call) -> Answer:
-        answer = Answer(self.label)
-        threading.Thread(target=self._drive, args=(call, answer), name=f"serving-{self.label}", daemon=True).start()
-        return answer
+        run = self._make_run(call)
+        if run.events is None:
+            run.go_on()
+        else:
+            threading.Thread(target=run.drive, name=f"serving-{self.label}", daemon=True).start()
+        return run.answer
 
     def _begin_here(self, call: Call) -> Answer:
-        answer = Answer(self.label)
-        self._drive(call, answer)
-        return answer
+        run = self._make_run(call)
+        run.drive()
+        return run.answer
 
-    def _drive(self, call: Call, answer: Answer) -> None:
+    def _make_run(self, call: Call) -> _Run:
+        run = _Run(self.label, call, self._steps, self._uses, self._ended, does_block=self._does_block)
         with self._changed:
             self._num_running += 1
-        try:
-            self._run_steps(call, answer)
-        finally:
-            with self._changed:
-                self._num_running -= 1
+        return run
+
+    def _ended(self) -> None:
+        with self._changed:
+            self._num_running -= 1
+            if not self._num_running:
                 self._changed.notify_all()
 
-    def _run_steps(self, call: Call, answer: Answer) -> None:
-        """Runs the graph: submits each step once its inputs are there, until outputs or an error settle `answer`."""
-        events: queue.SimpleQueue[tuple[Step, Answer] | None] = queue.SimpleQueue()
-        answer.add_done_callback(lambda _: events.put(None))
-        tensors: Tensors = dict(call.inputs)
-        uses = Counter(self._uses)
-        waiting = list(self._steps)
-        running: dict[int, Answer] = {}
-        try:
-            while True:
-                for step in [step for step in waiting if all(name in tensors for name in step.inputs.values())]:
-                    waiting.remove(step)
-                    running[step.number] = _submit(step, tensors, call)
-                    running[step.number].add_done_callback(partial(_report, events, step))
-                    for name in set(step.inputs.values()):
+
+class _Run:
+    """A call on its way through the graph: each step is submitted once its inputs are there.
+
+    The thread that settles a step submits the next ones, so that nothing returns to the caller between steps. Where
+    submitting may block (rows are looked up in Redis) it must not be an executing thread: then `events` tell a thread
+    of the run's own, which `drive` makes of its caller.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        call: Call,
+        steps: Sequence[Step],
+        uses: Mapping[str, int],
+        ended: Callable[[], None],
+        *,
+        does_block: bool,
+    ) -> None:
+        self.answer = Answer(label)
+        self.events: queue.SimpleQueue[tuple[Step, Answer] | None] | None = queue.SimpleQueue() if does_block else None
+        self._label = label
+        self._call = call
+        self._lock = threading.Lock()
+        self._tensors: Tensors = dict(call.inputs)
+        self._uses = dict(uses)
+        self._waiting = steps
+        # By the step's number; None while it is being submitted.
+        self._running: dict[int, Answer | None] = {}
+        self._is_over = False
+        self._ended = ended
+        self.answer.add_done_callback(self._end)
+
+    def drive(self) -> None:
+        """Begins, and goes on in this thread until the answer is settled if the run has `events`."""
+        self.go_on()
+        while self.events is not None and (event := self.events.get()) is not None:
+            self._take(*event)
+
+    def go_on(self, done: Step | None = None, outputs: Tensors | None = None) -> None:
+        """Takes what a step gave; submits those whose inputs are there; settles the answer when none is left."""
+        calls: list[tuple[Step, Call]] = []
+        with self._lock:
+            if self._is_over:
+                return
+            tensors, uses = self._tensors, self._uses
+            if done is not None and outputs is not None:
+                del self._running[done.number]
+                for output, name in done.outputs.items():
+                    if uses.get(name):
+                        tensors[name] = outputs[output]
+            for step in self._waiting:
+                if tensors.keys() >= step.needs:
+                    self._running[step.number] = None
+                    calls.append((step, self._call_of(step)))
+            if calls:
+                self._waiting = [step for step in self._waiting if step.number not in self._running]
+                for step, _ in calls:
+                    for name in step.needs:
                         uses[name] -= 1
                         if not uses[name]:
                             del tensors[name]
-                if not running:
-                    break
-                event = events.get()
-                if event is None:
-                    return
-                step, done = event
-                del running[step.number]
-                outputs = done.result()
-                tensors.update({name: outputs[output] for output, name in step.outputs.items() if uses[name]})
-        except ServingError as error:
-            message = f"{self.label}: {step}: {error.message}"
-            answer.settle(error=type(error)(message, field=error.field))
+            is_done = not self._running
+        if is_done:
+            self.answer.settle({name: tensors[name] for name in self._call.outputs})
+        for step, call in calls:
+            self._submit(step, call)
+
+    def _call_of(self, step: Step) -> Call:
+        inputs = {name: self._tensors[tensor] for name, tensor in step.feeds}
+        call = self._call
+        return Call(inputs, call.rows, step.wanted, deadline_ns=call.deadline_ns, parameters=call.parameters)
+
+    def _submit(self, step: Step, call: Call) -> None:
+        try:
+            running = step.model.submit(call)
         except Exception as error:
-            answer.settle(error=ExecutionError(f"{self.label}: {type(error).__name__}: {error}"))
+            self._fail(step, error)
+            return
+        self._running[step.number] = running
+        if self._is_over:
+            # Its end may have come before it could see this step.
+            running.cancel()
+        elif self.events is None:
+            running.add_done_callback(lambda done: self._take(step, done))
         else:
-            answer.settle(outputs={name: tensors[name] for name in call.outputs})
-        finally:
-            for other in running.values():
-                other.cancel()
+            events = self.events
+            running.add_done_callback(lambda done: events.put((step, done)))
+
+    def _take(self, step: Step, done: Answer) -> None:
+        if done.error is None:
+            self.go_on(step, done.outputs)
+        else:
+            self._fail(step, done.error)
+
+    def _fail(self, step: Step, error: Exception) -> None:
+        if isinstance(error, ServingError):
+            kind, text, field = type(error), error.message, error.field
+        else:
+            kind, text, field = ExecutionError, f"{type(error).__name__}: {error}", None
+        self.answer.settle(error=kind(f"{self._label}: {step}: {text}", field=field))
+
+    def _end(self, _: Answer) -> None:
+        """Nothing more is submitted; steps that still run are given up."""
+        with self._lock:
+            self._is_over = True
+        for running in list(self._running.values()):
+            if running is not None:
+                running.cancel()
+        if self.events is not None:
+            self.events.put(None)
+        self._ended()
 
 
-def _report(events: queue.SimpleQueue[tuple[Step, Answer] | None], step: Step, done: Answer) -> None:
-    events.put((step, done))
-
-
-def _submit(step: Step, tensors: Tensors, call: Call) -> Answer:
-    inputs = {spec.name: tensors[step.inputs[spec.name]] for spec in step.model.config.inputs}
-    wanted = tuple(spec.name for spec in step.model.config.outputs if spec.name in step.outputs)
-    return step.model.submit(Call(inputs, call.rows, wanted, deadline_ns=call.deadline_ns, parameters=call.parameters))
+def _make_step(number: int, model: Served, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Step:
+    return Step(
+        number,
+        model,
+        inputs,
+        outputs,
+        needs=frozenset(inputs.values()),
+        feeds=tuple((spec.name, inputs[spec.name]) for spec in model.config.inputs if spec.name in inputs),
+        wanted=tuple(spec.name for spec in model.config.outputs if spec.name in outputs),
+    )
 
 
 def _check(

@@ -90,6 +90,8 @@ class RequestQueue:
             The pieces of the next batch, taken off the queue; or the time (ns) until which to wait for more; or None
             when nothing waits.
         """
+        if self.is_empty:
+            return None
         for level in self._levels:
             if not level.policy.reject:
                 level.refresh(now_ns)
