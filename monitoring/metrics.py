@@ -64,8 +64,7 @@ class ModelSeries:
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._failures: defaultdict[str, int] = defaultdict(int)
         self._durations_s = _Buckets(DURATION_BUCKETS_S)
-        self._batch_rows = _Buckets(BATCH_BUCKETS)
-        self._batches: dict[int, list[int]] = {}
+        self._batches: dict[int, _Batches] = {}
 
     def add(self, **amounts: int) -> None:
         """Adds to counters by name (a key of `COUNTERS`, or any other that only `snapshot` shows)."""
@@ -103,39 +102,71 @@ class ModelSeries:
         of theirs.
         """
         with self._lock:
-            counts = self._counts
-            counts["exec_count"] += 1
-            counts["inference_count"] += rows
-            counts["computed_requests"] += num_requests
-            counts["queue_duration_ns"] += queue_ns
-            counts["compute_input_duration_ns"] += num_requests * input_ns
-            counts["compute_infer_duration_ns"] += num_requests * infer_ns
-            counts["compute_output_duration_ns"] += num_requests * output_ns
-            for name, amount in amounts.items():
-                counts[name] += amount
-            self._batch_rows.observe(rows)
             batch = self._batches.get(rows)
             if batch is None:
-                batch = self._batches[rows] = [0, 0, 0, 0]
-            batch[0] += 1
-            batch[1] += input_ns
-            batch[2] += infer_ns
-            batch[3] += output_ns
+                batch = self._batches[rows] = _Batches()
+            batch.executions += 1
+            batch.input_ns += input_ns
+            batch.infer_ns += infer_ns
+            batch.output_ns += output_ns
+            batch.requests += num_requests
+            batch.queue_ns += queue_ns
+            batch.requests_input_ns += num_requests * input_ns
+            batch.requests_infer_ns += num_requests * infer_ns
+            batch.requests_output_ns += num_requests * output_ns
+            for name, amount in amounts.items():
+                self._counts[name] += amount
 
     def snapshot(self) -> tuple[dict[str, int], dict[str, int]]:
         """The counters and the failures by reason, of one moment."""
         with self._lock:
-            return dict(self._counts), dict(self._failures)
+            counts, failures = dict(self._counts), dict(self._failures)
+            batches = list(self._batches.items())
+            counts["exec_count"] = sum(batch.executions for _, batch in batches)
+            counts["inference_count"] = sum(rows * batch.executions for rows, batch in batches)
+            counts["computed_requests"] = sum(batch.requests for _, batch in batches)
+            counts["queue_duration_ns"] = sum(batch.queue_ns for _, batch in batches)
+            counts["compute_input_duration_ns"] = sum(batch.requests_input_ns for _, batch in batches)
+            counts["compute_infer_duration_ns"] = sum(batch.requests_infer_ns for _, batch in batches)
+            counts["compute_output_duration_ns"] = sum(batch.requests_output_ns for _, batch in batches)
+        return counts, failures
 
     def batches(self) -> dict[int, tuple[int, int, int, int]]:
         """By rows of a batch: executions, and their nanoseconds of gathering, executing and handing out."""
         with self._lock:
-            return {rows: (batch[0], batch[1], batch[2], batch[3]) for rows, batch in sorted(self._batches.items())}
+            return {
+                rows: (batch.executions, batch.input_ns, batch.infer_ns, batch.output_ns)
+                for rows, batch in sorted(self._batches.items())
+            }
 
     def histograms(self) -> tuple[_Buckets, _Buckets]:
         """Copies of the histograms of request durations (seconds) and of batch sizes (rows)."""
+        batch_rows = _Buckets(BATCH_BUCKETS)
         with self._lock:
-            return self._durations_s.copy(), self._batch_rows.copy()
+            for rows, batch in self._batches.items():
+                batch_rows.observe(rows, batch.executions)
+            return self._durations_s.copy(), batch_rows
+
+
+class _Batches:
+    """The executions of one batch size: how many, for how many requests, and how long they took."""
+
+    __slots__ = (
+        "executions",
+        "infer_ns",
+        "input_ns",
+        "output_ns",
+        "queue_ns",
+        "requests",
+        "requests_infer_ns",
+        "requests_input_ns",
+        "requests_output_ns",
+    )
+
+    def __init__(self) -> None:
+        self.executions = self.requests = self.queue_ns = 0
+        self.input_ns = self.infer_ns = self.output_ns = 0
+        self.requests_input_ns = self.requests_infer_ns = self.requests_output_ns = 0
 
 
 class VersionSeries:
@@ -206,9 +237,9 @@ class _Buckets:
         self._counts = [one + more for one, more in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def cumulative(self) -> tuple[list[tuple[str, float]], float]:
         rows, total = [], 0

@@ -17,6 +17,10 @@ from serving.queue import RequestQueue
 from serving.request import Call, Piece, Request
 from serving.tensors import Tensors
 
+# `settling` of a thread that settles the requests of a batch: the batchers that the callbacks gave requests to. They
+# look when all are there, so that what was one batch in one model can be one in the next.
+_thread = threading.local()
+
 
 class Scheduler(ABC):
     """What stands between the requests for a model and its instances."""
@@ -129,10 +133,19 @@ class Batcher(Scheduler):
             self._queue.put(request)
             rejects_late = request.expires_ns and self._queue.rejects_late(request)
             if self._idle:
-                self._hand_over(request.enqueued_ns)
+                settling = getattr(_thread, "settling", None)
+                if settling is None:
+                    self._hand_over(request.enqueued_ns)
+                else:
+                    settling[self] = None
         if rejects_late:
             self._watch.watch(request, request.expires_ns, self._expire)
         return request
+
+    def look(self) -> None:
+        """Gives batches that are ready to idle instances."""
+        with self._lock:
+            self._hand_over(self._clock_ns())
 
     def _hand_over(self, now_ns: int) -> None:
         """Gives batches that are ready to idle instances; sees to it that one wakes when the next delay is over."""
@@ -188,13 +201,23 @@ class Batcher(Scheduler):
         pieces = [piece for piece in pieces if not piece.request.is_settled]
         if not pieces:
             return
+        begun_ns = self._clock_ns()
         outcomes: Sequence[Tensors | ServingError]
         try:
             outcomes = instance.run(pieces)
         except Exception as error:
             outcomes = [ExecutionError(f"{self._label}: {type(error).__name__}: {error}") for _ in pieces]
-        for piece, outcome in zip(pieces, outcomes, strict=True):
-            finish_piece(piece, outcome)
+        settling: dict[Batcher, None] = {}
+        _thread.settling = settling
+        try:
+            for piece, outcome in zip(pieces, outcomes, strict=True):
+                finish_piece(piece, outcome)
+        finally:
+            _thread.settling = None
+        for other in settling:
+            other.look()
+        if self._config.padding is not None:
+            instance.cost.observe(instance.padded_tokens(pieces), self._clock_ns() - begun_ns)
 
     def _expire(self, answer: Answer) -> None:
         """Refuses a request whose time in the queue is over; one that has started is let run."""

@@ -176,7 +176,7 @@ class _Run:
                         uses[name] -= 1
                         if not uses[name]:
                             del tensors[name]
-            is_done = not self._running
+            self._is_over = is_done = not self._running
         if is_done:
             self.answer.settle({name: tensors[name] for name in self._call.outputs})
         for step, call in calls:
@@ -220,9 +220,10 @@ class _Run:
         """Nothing more is submitted; steps that still run are given up."""
         with self._lock:
             self._is_over = True
-        for running in list(self._running.values()):
-            if running is not None:
-                running.cancel()
+        if self._running:
+            for running in list(self._running.values()):
+                if running is not None:
+                    running.cancel()
         if self.events is not None:
             self.events.put(None)
         self._ended()

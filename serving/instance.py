@@ -46,7 +46,7 @@ class Instance:
     Attributes:
         row_multiple: Batches are padded to a multiple of this many rows, where equal rows get equal bytes.
         length_steps: Rows are padded to these lengths, likewise; for models that take padded rows.
-        cost: Learns from the executions.
+        cost: What executions cost; shared by the instances of a model.
     """
 
     def __init__(
@@ -80,6 +80,11 @@ class Instance:
             return [answer for part in parts for answer in self.run([part])]
         return self._share_out(parts, outputs)
 
+    def padded_tokens(self, parts: Sequence[Part]) -> int:
+        """Rows times length of the batch that parts are executed in, padding included."""
+        rows = sum([part.rows for part in parts])
+        return (rows + -rows % self.row_multiple) * self.length_steps.up(max([part.length for part in parts]))
+
     def measure(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
         """Executes parts as one batch, counted nowhere; gives the outputs of each, or its error.
 
@@ -103,7 +108,7 @@ class Instance:
 
     def _share_out(self, parts: Sequence[Part], outputs: Tensors) -> list[Tensors | ServingError]:
         """Gives each part its rows of the batch's outputs, or its error."""
-        has_nan = [name for name, array in outputs.items() if array.dtype.kind == "f" and np.isnan(array).any()]
+        has_nan = [name for name, array in outputs.items() if array.dtype.kind == "f" and _has_nan(array)]
         answers: list[Tensors | ServingError] = []
         start = 0
         for part in parts:
@@ -131,9 +136,9 @@ class Instance:
         if self._config.padding is None:
             inputs = _gather(parts, padding)
         else:
-            length = self.length_steps.up(max(part.length for part in parts))
+            length = self.length_steps.up(max([part.length for part in parts]))
             inputs = self._gather_padded(parts, rows + padding, length)
-            num_tokens = sum(part.rows * part.length for part in parts)
+            num_tokens = sum([part.rows * part.length for part in parts])
             tokens = {"tokens": num_tokens, "padding_tokens": (rows + padding) * length - num_tokens}
         gathered_ns = self._clock_ns()
         outputs = self.execute(inputs, rows + padding)
@@ -144,8 +149,6 @@ class Instance:
             outputs = {name: array[:rows] for name, array in outputs.items()}
         if not is_counted:
             return outputs
-        if tokens:
-            self.cost.observe((rows + padding) * length, executed_ns - gathered_ns)
         self._statistics.add_batch(
             rows,
             len(parts),
@@ -227,6 +230,11 @@ class Instance:
                     field=name,
                 )
         return None
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    """Whether a NaN is anywhere: the least of the numbers is one then."""
+    return bool(array.size) and bool(np.isnan(np.minimum.reduce(array, axis=None)))
 
 
 def _gather(parts: Sequence[Part], padding: int) -> Tensors:

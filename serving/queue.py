@@ -90,7 +90,12 @@ class RequestQueue:
             The pieces of the next batch, taken off the queue; or the time (ns) until which to wait for more; or None
             when nothing waits.
         """
-        if self.is_empty:
+        if self._is_alone() and (hurry or self._delay_ns == 0):
+            # Nothing to decide; most requests of a model that keeps up come this way.
+            alone = next(level for level in self._levels if level.waiting).waiting
+            if not _is_over(alone[0], now_ns) and alone[0].next_rows == alone[0].call.rows:
+                return [alone.popleft().take_piece()]
+        elif self.is_empty:
             return None
         for level in self._levels:
             if not level.policy.reject:
@@ -104,6 +109,15 @@ class RequestQueue:
             for level in self._levels:
                 level.remove_taken()
         return pieces
+
+    def _is_alone(self) -> bool:
+        """Whether one request waits, in time."""
+        num_waiting = 0
+        for level in self._levels:
+            if level.delayed:
+                return False
+            num_waiting += len(level.waiting)
+        return num_waiting == 1
 
     def _choose(self, now_ns: int, hurry: bool) -> list[Request] | int | None:
         """The first group of requests, in their order, that can go now; else when the next one can."""
