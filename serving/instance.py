@@ -234,7 +234,10 @@ class Instance:
 
 def _has_nan(array: np.ndarray) -> bool:
     """Whether a NaN is anywhere: the least of the numbers is one then."""
-    return bool(array.size) and bool(np.isnan(np.minimum.reduce(array, axis=None)))
+    if not array.size:
+        return False
+    least = np.minimum.reduce(array, axis=None)
+    return bool(least != least)
 
 
 def _gather(parts: Sequence[Part], padding: int) -> Tensors:
