@@ -57,6 +57,8 @@ class Answer:
 
     def cancel(self) -> bool:
         """Gives the request up: what of it has not been executed never is. False when it was settled before."""
+        if self._is_settled:
+            return False
         return self.settle(error=CancelledError(f"{self.model}: the request was cancelled"))
 
     def expire(self) -> bool:

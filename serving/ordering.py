@@ -45,13 +45,18 @@ class ArrivalOrder:
         return outer
 
     def _arrived(self, outer: OrderedAnswer, inner: Answer) -> None:
-        if isinstance(inner.error, (CancelledError, DeadlineExceededError, QueueTimeoutError)):
+        if inner.error is not None and isinstance(
+            inner.error, (CancelledError, DeadlineExceededError, QueueTimeoutError)
+        ):
             outer.settle(error=inner.error)
-        with self._lock:
-            outer.inner = inner
+        outer.inner = inner
         self._release()
 
     def _release(self) -> None:
+        """Settles the answers at the front of the line that are there."""
+        if self._is_waiting():
+            # Whatever makes the first one ready comes here again.
+            return
         with self._lock:
             if self._is_releasing:
                 # Whoever does looks again after each answer.
@@ -59,12 +64,20 @@ class ArrivalOrder:
             self._is_releasing = True
         while True:
             with self._lock:
-                if not self._line or (self._line[0].inner is None and not self._line[0].is_settled):
+                if self._is_waiting():
                     self._is_releasing = False
                     return
                 first = self._line.popleft()
             if first.inner is not None:
                 first.settle(first.inner.outputs, first.inner.error)
+
+    def _is_waiting(self) -> bool:
+        """Whether the first in line is not there yet, or nobody is in line."""
+        try:
+            first = self._line[0]
+        except IndexError:
+            return True
+        return first.inner is None and not first.is_settled
 
 
 class OrderedAnswer(Answer):
