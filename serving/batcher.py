@@ -22,6 +22,11 @@ from serving.tensors import Tensors
 _thread = threading.local()
 
 
+_RETURN_SHARE = 1 / 16
+_SHORTEST_PAUSE_S = 0.000_05
+_LONGEST_PAUSE_S = 0.001
+
+
 class Scheduler(ABC):
     """What stands between the requests for a model and its instances."""
 
@@ -51,9 +56,10 @@ class Scheduler(ABC):
 class Batcher(Scheduler):
     """Gathers the requests of all threads into batches.
 
-    With no queue delay a request goes at once when an instance is idle, and requests gather while all are busy. Whoever
-    brings the request that makes a batch ready hands it to an idle instance, so that what goes does not depend on how
-    fast threads wake.
+    With no queue delay a request goes at once when an instance is idle, and requests gather while all are busy; one
+    that has answered several is busy for a moment longer, so that they can ask again (`_await_returns`). Whoever brings
+    the request that makes a batch ready hands it to an idle instance, so that what goes does not depend on how fast
+    threads wake.
 
     Args:
         label: Name and version of the model.
@@ -84,6 +90,8 @@ class Batcher(Scheduler):
         self._lock = threading.Lock()
         self._queue = RequestQueue(label, config.dynamic_batching, max_batch_size, choice)
         self._idle: list[_Seat] = []
+        batching = config.dynamic_batching
+        self._expects_returns = batching is not None and batching.max_queue_delay_us == 0
         self._is_open = False
 
     def start(self) -> None:
@@ -167,7 +175,24 @@ class Batcher(Scheduler):
             batch = self._next_batch(seat)
             if batch is None:
                 return
+            begun_ns = self._clock_ns()
             self._execute(seat.instance, batch)
+            if self._expects_returns and len(batch) > 1:
+                self._await_returns(len(batch), self._clock_ns() - begun_ns)
+
+    def _await_returns(self, num_answered: int, took_ns: int) -> None:
+        """Lets those who were just answered ask again, for a little of the time that their batch took.
+
+        Else the first of them to return would be executed alone, and all others would wait for that. Nobody waits for
+        company after a batch of one request, nor where as many wait already as might come back.
+        """
+        pause_s = min(took_ns * _RETURN_SHARE / 1e9, _LONGEST_PAUSE_S)
+        if pause_s < _SHORTEST_PAUSE_S:
+            return
+        with self._lock:
+            if not self._is_open or self._queue.num_requests >= num_answered:
+                return
+        time.sleep(pause_s)
 
     def _next_batch(self, seat: _Seat) -> list[Piece] | None:
         """What the instance executes next; None when the batcher is closed and nothing waits."""

@@ -51,6 +51,11 @@ class RequestQueue:
         return [level.num_unsettled for level in self._levels]
 
     @property
+    def num_requests(self) -> int:
+        """Number of requests in the queue; some may be settled."""
+        return sum([level.num_requests for level in self._levels])
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
         return not any(level.num_requests for level in self._levels)
