@@ -20,6 +20,7 @@ class Breaker:
         self._num_failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._open_until_s = 0.0
+        self._has_opened = False
 
     @property
     def is_open(self) -> bool:
@@ -31,15 +32,20 @@ class Breaker:
         """Seconds until the next trial."""
         return max(0.0, self._open_until_s - self._clock_s())
 
-    def succeed(self) -> None:
-        """Notes a success: closed."""
+    def succeed(self) -> bool:
+        """Notes a success: closed. True when it had been open."""
+        has_opened, self._has_opened = self._has_opened, False
         self._num_failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._open_until_s = 0.0
+        return has_opened
 
-    def fail(self) -> None:
-        """Notes a failure."""
+    def fail(self) -> bool:
+        """Notes a failure. True when it opens for it: not when it only stays open after a trial."""
         self._num_failures += 1
-        if self._num_failures >= self._tolerance:
-            self._open_until_s = self._clock_s() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        if self._num_failures < self._tolerance:
+            return False
+        self._open_until_s = self._clock_s() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        has_opened, self._has_opened = self._has_opened, True
+        return not has_opened

@@ -80,7 +80,7 @@ class RedisTier:
         """What happened since the start.
 
         Rows: lookup_rows, hit_rows, bad_rows (their seal did not hold), written_rows, dropped_rows (never written).
-        Events: skipped_lookups (the breaker was open), timeouts, errors.
+        Events: skipped_lookups (the breaker was open), timeouts, errors, breaker_opened, breaker_closed.
         """
         with self._lock:
             return dict(self._counts)
@@ -100,10 +100,10 @@ class RedisTier:
         with self._lock:
             if failure is not None:
                 self._count(**{failure: 1})
-            if values:
-                self._breaker.succeed()
-            else:
-                self._breaker.fail()
+            if values and self._breaker.succeed():
+                self._count(breaker_closed=1)
+            elif not values and self._breaker.fail():
+                self._count(breaker_opened=1)
         rows = [
             None if value is None else self._seal.open(i, value) for i, value in zip(identities, values, strict=False)
         ]

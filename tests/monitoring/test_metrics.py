@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -61,3 +63,42 @@ def test_registering_twice_changes_nothing():
     metrics.register(registry)
     metrics.register(registry)
     assert generate_latest(registry).decode().count("# HELP nv_inference_count ") == 1
+
+
+def test_counts_stay_on_the_page_after_their_server_is_gone(tmp_path):
+    write_model(tmp_path, "gone", affine(), "max_batch_size: 8")
+    for number in (1, 2, 3):
+        server = ModelServer(tmp_path)
+        with server:
+            server.infer("gone", {"x": np.ones((2, 4), np.float32)})
+        del server
+        gc.collect()
+        samples = page()
+        assert samples["nv_inference_request_success", "gone"] == number
+        assert samples["nv_inference_count", "gone"] == 2 * number
+        assert samples["cohortflow_inference_request_duration_seconds_count", "gone"] == number
+        assert samples["cohortflow_inference_batch_rows_bucket", "gone", "2.0"] == number
+
+
+def test_versions_share_the_traffic_and_levels_the_queue(tmp_path):
+    for version in (1, 2):
+        write_model(
+            tmp_path,
+            "shared",
+            affine(bias=version),
+            "max_batch_size: 8 version_policy { all { } } "
+            "dynamic_batching { priority_levels: 2 default_priority_level: 1 }",
+            version,
+        )
+    x = {"x": np.ones((1, 4), np.float32)}
+    with ModelServer(tmp_path) as server:
+        for version in (1, 2, 2, 2):
+            server.infer("shared", x, version)
+        text = generate_latest(REGISTRY).decode()
+    for line in (
+        'cohortflow_inference_traffic_share{model="shared",version="1"} 0.25',
+        'cohortflow_inference_traffic_share{model="shared",version="2"} 0.75',
+        'cohortflow_inference_queue_depth{model="shared",priority="2",version="1"} 0.0',
+    ):
+        assert line in text or line.replace(',priority="2",version="1"', ',version="1",priority="2"') in text
+    assert "cohortflow_inference_queue_depth{" not in generate_latest(REGISTRY).decode().replace("# ", "")

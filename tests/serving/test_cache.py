@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from serving.errors import CancelledError, ExecutionError, UnavailableError
 from serving.request import Call
 from serving.server import ModelServer
 from serving.tensors import TensorSpec
+from tests.serving.functions import write_function
 from tests.serving.gated import rows, write_gated
 from tests.serving.models import ensemble_inputs, write_ensemble
 
@@ -89,6 +91,93 @@ def test_a_follower_takes_over_from_a_cancelled_leader(tmp_path, gate):
         assert blocker.result(TIMEOUT_S)
     executed = sorted(value for batch in gate.batches for value in batch)
     assert executed == [2, 3, 9]
+
+
+def test_eight_identical_misses_at_once_are_one_execution(tmp_path, gate):
+    write_gated(tmp_path, CACHED)
+    got = []
+    with ModelServer(tmp_path) as server:
+        threads = [
+            threading.Thread(target=lambda: got.append(server.infer("gated", rows(5))["y"][0, 0])) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        gate.wait_inside(1)
+        while server.statistics()["gated"]["cache_coalesced"] < 7:
+            time.sleep(0.001)
+        gate.let(1)
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        statistics = server.statistics()["gated"]
+    assert got == [10] * 8
+    assert gate.batches == [[5]]
+    assert (statistics["cache_hits"], statistics["cache_misses"], statistics["cache_coalesced"]) == (0, 1, 7)
+    assert statistics["rows"] == statistics["requests"] == 8
+
+
+def test_seven_known_rows_of_eight_execute_one_and_keep_their_order(tmp_path, gate):
+    write_gated(tmp_path, CACHED)
+    gate.open()
+    with ModelServer(tmp_path) as server:
+        server.infer("gated", rows(*range(7)))
+        assert server.infer("gated", rows(6, 5, 4, 77, 3, 2, 1, 0))["y"][:, 0].tolist() == [12, 10, 8, 154, 6, 4, 2, 0]
+        statistics = server.statistics()["gated"]
+    assert gate.batches == [[0, 1, 2, 3, 4, 5, 6], [77]]
+    assert (statistics["cache_hits"], statistics["cache_misses"]) == (7, 8)
+
+
+def test_one_follower_of_many_takes_over_from_a_cancelled_leader(tmp_path, gate):
+    write_gated(tmp_path, CACHED)
+    with ModelServer(tmp_path) as server:
+        server.submit("gated", rows(9))
+        gate.wait_inside(1)
+        leader = server.submit("gated", rows(1))
+        followers = [server.submit("gated", rows(1)) for _ in range(7)]
+        leader.cancel()
+        gate.open()
+        assert [follower.result(TIMEOUT_S)["y"].tolist() for follower in followers] == [[[2]]] * 7
+        statistics = server.statistics()["gated"]
+    assert gate.batches == [[9], [1]]
+    assert balance(statistics) == statistics["rows"] == 9
+    assert statistics["failures"] == {"CANCELED": 1}
+
+
+def test_an_ensembles_own_answer_is_cached(tmp_path):
+    write_ensemble(tmp_path, extra="response_cache { enable: true }")
+    inputs = ensemble_inputs(5)
+    with ModelServer(tmp_path) as server:
+        first = server.infer("variants", inputs)["effect"]
+        before = server.statistics()
+        assert server.infer("variants", inputs)["effect"].tobytes() == first.tobytes()
+        after = server.statistics()
+    assert after["variants"]["cache_hits"] == 5
+    assert all(after[name]["requests"] == before[name]["requests"] for name in ("embedder", "effect"))
+
+
+def test_the_same_bytes_in_another_shape_or_for_other_outputs_or_versions_have_their_own_answers(tmp_path, functions):
+    config = """
+    max_batch_size: 8 dynamic_batching { } response_cache { enable: true } version_policy { all { } }
+    input { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] }
+    output [ { name: "sums" data_type: TYPE_FP32 dims: [ -1 ] }, { name: "least" data_type: TYPE_FP32 dims: [ 1 ] } ]
+    parameters { key: "row_multiple" value { string_value: "1" } }
+    """
+    functions.by_model["model"] = lambda inputs: {
+        "sums": inputs["x"].sum(axis=2),
+        "least": inputs["x"].min(axis=(1, 2), keepdims=True)[:, 0],
+    }
+    write_function(tmp_path, "model", config)
+    (tmp_path / "model" / "2").mkdir()
+    (tmp_path / "model" / "2" / "weights").write_text("other")
+    x = np.arange(6, dtype=np.float32)
+    with ModelServer(tmp_path) as server:
+        for _ in range(2):
+            assert server.infer("model", {"x": x.reshape(1, 2, 3)})["sums"].tolist() == [[3, 12]]
+            assert server.infer("model", {"x": x.reshape(1, 3, 2)})["sums"].tolist() == [[1, 5, 9]]
+            assert list(server.infer("model", {"x": x.reshape(1, 2, 3)}, outputs=["least"])) == ["least"]
+            assert list(server.infer("model", {"x": x.reshape(1, 2, 3)}, version=1)) == ["sums", "least"]
+        assert server.digest("model", 1) != server.digest("model", 2)
+        assert server.statistics()["model"]["cache_misses"] == 4
+        assert server.statistics()["model"]["cache_hits"] == 4
 
 
 def test_errors_are_not_cached_and_followers_try_for_themselves(tmp_path, gate):

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from serving.config import DynamicBatching
 from serving.errors import ExecutionError, InvalidArgumentError, ModelLoadError
 from serving.execution_cost import ExecutionCost
 from serving.length_choice import LengthChoice
 from serving.padding import LengthSteps, Padding
+from serving.queue import RequestQueue
 from serving.request import Call, Request
 from serving.server import ModelServer
 from serving.tensors import TensorSpec
@@ -258,6 +260,36 @@ def test_what_costs_least_per_useful_token_goes_with_the_one_whose_turn_it_is():
     assert lengths_of(choice_of(25, 1).choose(waiting, 16, min_rows=4)) == [50, 52, 40, 48]
     assert lengths_of(choice_of(25, 1, multiple=4).choose(waiting, 16)) == [50, 52, 40, 48]
     assert lengths_of(choice_of(max_tokens=110).choose(waiting, 16)) == [50, 52]
+
+
+def test_padding_and_fixed_cost_together_take_little_of_a_busy_models_time():
+    """Thirty-two clients, each with one request at a time, on a model of 0.5 ms + 20 us a padded token."""
+    rng = np.random.default_rng(5)
+    cost = ExecutionCost()
+    spec = TensorSpec("lengths", np.dtype(np.int32), (1,))
+    queue = RequestQueue(
+        "model", DynamicBatching(()), 32, LengthChoice(Padding(spec, (("x", 1),)), LengthSteps(), 1, cost)
+    )
+    for _ in range(32):
+        queue.put(request(int(rng.integers(35, 152))))
+    useful = padded = took_ns = longest_wait = 0
+    waits: dict[Request, int] = {}
+    for number in range(2000):
+        lengths = [piece.length for piece in queue.take(0)]
+        tokens = len(lengths) * max(lengths)
+        execution_ns = 500_000 + 20_000 * tokens
+        cost.observe(tokens, execution_ns)
+        if number >= 100:
+            useful, padded, took_ns = useful + sum(lengths), padded + tokens, took_ns + execution_ns
+        for _ in lengths:
+            queue.put(fresh := request(int(rng.integers(35, 152))))
+            waits[fresh] = number
+        waits = {one: since for one, since in waits.items() if one.next_rows}
+        longest_wait = max(longest_wait, number - min(waits.values()))
+    assert 1 - useful / padded < 0.15
+    assert useful * 20_000 / took_ns > 0.8
+    # Whoever is first in line is part of the next batch.
+    assert longest_wait <= 32
 
 
 def test_a_lower_priority_only_fills_up():

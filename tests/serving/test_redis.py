@@ -104,6 +104,52 @@ def test_a_stalled_redis_costs_its_budget_a_few_times(repository, redis_server):
         redis_server.resume()
 
 
+def test_the_breaker_opens_and_closes_again_and_both_are_counted(repository, redis_server):
+    run(repository, redis_server.url, cache_budget_ms=5000)
+    with ModelServer(repository, redis_url=redis_server.url, cache_bytes=0) as server:
+        ask_s = []
+
+        def ask():
+            begun_s = time.monotonic()
+            np.testing.assert_allclose(server.infer("affine", {"x": X})["y"], affine_answer(X), rtol=1e-5, atol=1e-6)
+            ask_s.append(time.monotonic() - begun_s)
+
+        redis_server.stall()
+        try:
+            for _ in range(10):
+                ask()
+            assert server.cache_statistics()["redis_breaker_opened"] == 1
+            assert "redis_breaker_closed" not in server.cache_statistics()
+            assert max(ask_s) < 0.05 + 0.1
+        finally:
+            redis_server.resume()
+        give_up_s = time.monotonic() + 10
+        while "redis_breaker_closed" not in server.cache_statistics():
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+            ask()
+        before = server.statistics()["affine"]["cache_hits_redis"]
+        ask()
+        assert server.statistics()["affine"]["cache_hits_redis"] == before + 100
+        counts = server.cache_statistics()
+    assert (counts["redis_breaker_opened"], counts["redis_breaker_closed"]) == (1, 1)
+
+
+def test_stopped_in_mid_run_and_started_again(repository, redis_server):
+    with ModelServer(repository, redis_url=redis_server.url, cache_bytes=0) as server:
+        for step in (redis_server.stop, redis_server.start):
+            np.testing.assert_allclose(server.infer("affine", {"x": X})["y"], affine_answer(X), rtol=1e-5, atol=1e-6)
+            step()
+            for _ in range(5):
+                begun_s = time.monotonic()
+                np.testing.assert_allclose(
+                    server.infer("affine", {"x": X})["y"], affine_answer(X), rtol=1e-5, atol=1e-6
+                )
+                assert time.monotonic() - begun_s < 0.05 + 0.1
+        statistics = server.statistics()["affine"]
+    assert statistics["cache_hits"] + statistics["cache_misses"] == statistics["rows"] == 1200
+
+
 @pytest.mark.parametrize("fault", ["absent", "wrong password", "no redis at all"])
 def test_a_redis_that_cannot_be_used(repository, redis_server, fault, tmp_path):
     url = redis_server.url
