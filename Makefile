@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := data/demo
 
-.PHONY: help install demo test lint train oracle oracle-tools bench bench-calls clean
+.PHONY: help install demo test lint train oracle oracle-tools bench bench-serving bench-calls clean
 
 help:
 	@echo "make install   .venv with everything in it"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make oracle    comparisons with bcftools, samtools, freebayes and jellyfish (make oracle-tools installs them on Debian)"
 	@echo "make bench     speed beside the peers, as ratios"
+	@echo "make bench-serving  the model server alone (TRITON_VENV=FOLDER: beside NVIDIA Triton)"
 	@echo "make bench-calls  how well variants are called beside bcftools, freebayes and a plain rule (PICTURE=FILE.svg)"
 	@echo "make train     trains the shipped models again"
 
@@ -49,6 +50,9 @@ oracle: install
 
 bench: install
 	for script in $(filter-out infra/bench_calls.py,$(wildcard infra/bench_*.py)); do $(BIN)/python $$script || exit 1; done
+
+bench-serving: install
+	$(BIN)/python infra/bench_serving.py
 
 bench-calls: install
 	$(BIN)/python infra/bench_calls.py $(if $(PICTURE),--picture $(PICTURE))
