@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.config import ModelConfig
+from serving.padding import MAX_BATCH_TOKENS, MAX_PADDING_RATIO
+
+_OF_BATCHING = (MAX_PADDING_RATIO, MAX_BATCH_TOKENS)
 
 
 def execution_digest(
@@ -40,7 +43,7 @@ def execution_digest(
         "file": message.default_model_filename,
         "inputs": [str(spec) for spec in config.inputs],
         "outputs": [str(spec) for spec in config.outputs],
-        "parameters": dict(sorted(config.parameters.items())),
+        "parameters": {key: text for key, text in sorted(config.parameters.items()) if key not in _OF_BATCHING},
         "graph_level": message.optimization.graph.level,
         "steps": [
             {

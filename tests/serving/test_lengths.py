@@ -118,6 +118,15 @@ def test_no_batch_exceeds_the_limits(tmp_path, functions, limit, shapes):
     assert {batch["x"].shape for batch in functions.batches[1:]} & set(shapes)
 
 
+def test_limits_of_batches_are_no_part_of_the_digest(tmp_path, functions):
+    functions.by_model.update(plain=masked, limited=masked, stepped=masked)
+    write_function(tmp_path, "plain", CONFIG)
+    write_function(tmp_path, "limited", CONFIG + option("max_batch_tokens", 99) + option("max_padding_ratio", 0.5))
+    write_function(tmp_path, "stepped", CONFIG + option("length_multiple", 16))
+    with ModelServer(tmp_path) as server:
+        assert server.digest("plain") == server.digest("limited") != server.digest("stepped")
+
+
 def attention_like():
     """sum [1] of x [-1] * mask [-1], as onnxruntime adds it up."""
     return make_graph(
