@@ -92,7 +92,7 @@ def real_fastq(data: Path, folder: Path) -> Sample:
         "fastq_2": str(data / "NA12878_chr20_10_10p1mb_R2.fastq.gz"),
         "interleaved": False,
     }
-    align_reads([lane], str(reference.folder), str(bam), str(folder / "work"), "NA12878", threads=2)
+    align_reads([lane], str(reference.folder), str(bam), str(folder / "work"), "NA12878", threads=2, facts={})
     return replace(as_bam, name="NA12878, 52x, real, from FASTQ", bam=bam)
 
 
