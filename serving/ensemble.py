@@ -204,10 +204,14 @@ class _Run:
             running.add_done_callback(lambda done: events.put((step, done)))
 
     def _take(self, step: Step, done: Answer) -> None:
-        if done.error is None:
-            self.go_on(step, done.outputs)
-        else:
+        if done.error is not None:
             self._fail(step, done.error)
+            return
+        try:
+            self.go_on(step, done.outputs)
+        except Exception as error:
+            # An answer that nobody settles would be waited for without end.
+            self._fail(step, error)
 
     def _fail(self, step: Step, error: Exception) -> None:
         if isinstance(error, ServingError):
