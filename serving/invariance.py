@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from serving.errors import ServingError
-from serving.tensors import VARIABLE, Tensors, TensorSpec
+from serving.tensors import BYTES, VARIABLE, Tensor, Tensors, TensorSpec, bytes_array, content, is_float
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def measure_row_multiple(
     if max_batch_size == 1:
         return 1
     rng = np.random.default_rng(seed)
-    pool = {spec.name: _rows(spec, max_batch_size + _NUM_PROBES, length, rng) for spec in inputs}
+    pool = {spec.name: made_up_rows(spec, max_batch_size + _NUM_PROBES, length, rng) for spec in inputs}
     multiples = [multiple for multiple in (1, 2, 4, 8, 16, 32, 64) if multiple < max_batch_size] + [max_batch_size]
     failure: ServingError | None = None
     for multiple in multiples:
@@ -91,11 +91,15 @@ def _is_invariant(
 
 
 def _row_bytes(outputs: Tensors, row: int) -> list[bytes]:
-    return [array[row].tobytes() for array in outputs.values()]
+    return [content(array[row : row + 1]) for array in outputs.values()]
 
 
-def _rows(spec: TensorSpec, rows: int, length: int, rng: np.random.Generator) -> np.ndarray:
+def made_up_rows(spec: TensorSpec, rows: int, length: int, rng: np.random.Generator) -> Tensor:
+    """Rows [rows, *dims], free dimensions `length` long: standard normal, 0 or 1, or text of one of the two."""
     shape = (rows, *(length if dim == VARIABLE else dim for dim in spec.dims))
-    if spec.dtype.kind == "f":
+    if is_float(spec.dtype):
         return rng.standard_normal(shape, dtype=np.float32).astype(spec.dtype)
-    return rng.integers(0, 2, shape).astype(spec.dtype)
+    drawn = rng.integers(0, 2, shape)
+    if spec.dtype == BYTES:
+        return bytes_array([b"%d" % number for number in drawn.reshape(-1)], shape)
+    return drawn.astype(spec.dtype)

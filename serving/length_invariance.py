@@ -13,9 +13,10 @@ import numpy as np
 from serving.config import ModelConfig
 from serving.errors import ServingError
 from serving.instance import Instance
+from serving.invariance import made_up_rows
 from serving.padding import LengthSteps
 from serving.request import Call, Request
-from serving.tensors import VARIABLE, Tensors, TensorSpec
+from serving.tensors import Tensors, TensorSpec, content
 
 log = logging.getLogger(__name__)
 
@@ -80,15 +81,8 @@ def _outputs(label: str, instance: Instance, rows: list[tuple[Tensors, int]]) ->
     first = instance.measure(parts)[0]
     if isinstance(first, ServingError):
         raise first
-    return [array.tobytes() for array in first.values()]
+    return [content(array) for array in first.values()]
 
 
 def _row(specs: tuple[TensorSpec, ...], length: int, rng: np.random.Generator) -> Tensors:
-    row = {}
-    for spec in specs:
-        shape = (1, *(length if dim == VARIABLE else dim for dim in spec.dims))
-        if spec.dtype.kind == "f":
-            row[spec.name] = rng.standard_normal(shape, dtype=np.float32).astype(spec.dtype)
-        else:
-            row[spec.name] = rng.integers(0, 2, shape).astype(spec.dtype)
-    return row
+    return {spec.name: made_up_rows(spec, 1, length, rng) for spec in specs}

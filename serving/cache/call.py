@@ -11,8 +11,9 @@ import numpy as np
 
 from serving.answer import Answer
 from serving.cache.identity import call_prefix, row_identities
-from serving.cache.layout import RowLayout
+from serving.cache.layout import RowLayout, row_layout
 from serving.cache.rows import Flight, RowCache
+from serving.cache.text_layout import TextLayout
 from serving.config import ModelConfig
 from serving.errors import ExecutionError, ServingError
 from serving.request import Call
@@ -64,13 +65,13 @@ class CachedModel:
 
     def _kind(self, call: Call) -> CallKind:
         key = (
-            tuple([array.shape[1:] for array in call.inputs.values()]),
+            tuple([(name, array.shape[1:]) for name, array in call.inputs.items()]),
             call.outputs,
             tuple(sorted(call.parameters.items())) if call.parameters else (),
         )
         kind = self._kinds.get(key)
         if kind is None:
-            layout = RowLayout([spec for spec in self._outputs if spec.name in call.outputs])
+            layout = row_layout([spec for spec in self._outputs if spec.name in call.outputs])
             kind = CallKind(call_prefix(self._digest, call), layout)
             if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
@@ -83,7 +84,7 @@ class CallKind:
     """What calls of the same shapes, outputs and parameters have in common."""
 
     prefix: Any
-    layout: RowLayout
+    layout: RowLayout | TextLayout
 
 
 class CachedAnswer(Answer):
@@ -92,7 +93,9 @@ class CachedAnswer(Answer):
     Everything but the look-up happens in callbacks of the executing threads.
     """
 
-    def __init__(self, model: CachedModel, call: Call, identities: Sequence[bytes], layout: RowLayout) -> None:
+    def __init__(
+        self, model: CachedModel, call: Call, identities: Sequence[bytes], layout: RowLayout | TextLayout
+    ) -> None:
         super().__init__(model.label)
         self._model = model
         self._call = call

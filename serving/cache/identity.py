@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.request import Call
+from serving.tensors import BF16, BYTES, content
 
 IDENTITY_BYTES = 32
 
@@ -41,18 +42,30 @@ def row_identities(prefix: Any, call: Call) -> list[bytes]:
         `call.rows` digests of 32 bytes.
     """
     copy = prefix.copy
+    if any(array.dtype == BYTES for array in call.inputs.values()):
+        return [_identity_of_text(copy(), call, row) for row in range(call.rows)]
     if call.rows == 1:
         row = copy()
         for array in call.inputs.values():
-            row.update(array)
+            row.update(array.view(np.uint8) if array.dtype == BF16 else array)
         return [row.digest()]
     columns = [array.reshape(call.rows, -1).view(np.uint8) for array in call.inputs.values()]
     matrix = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     width = matrix.shape[1]
-    content = np.ascontiguousarray(matrix).reshape(-1).data
+    text = np.ascontiguousarray(matrix).reshape(-1).data
     identities = []
     for start in range(0, call.rows * width, width):
         row = copy()
-        row.update(content[start : start + width])
+        row.update(text[start : start + width])
         identities.append(row.digest())
     return identities
+
+
+def _identity_of_text(digest: Any, call: Call, row: int) -> bytes:
+    """As `row_identities`, for a row whose elements have lengths of their own: each tensor's length comes before it."""
+    for array in call.inputs.values():
+        packed = content(array[row])
+        digest.update(len(packed).to_bytes(8, "little"))
+        digest.update(packed)
+    identity: bytes = digest.digest()
+    return identity

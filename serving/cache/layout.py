@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.tensors import Tensors, TensorSpec
+from serving.cache.text_layout import TextLayout
+from serving.tensors import BYTES, Tensors, TensorSpec
+
+
+def row_layout(specs: Sequence[TensorSpec]) -> RowLayout | TextLayout:
+    """The layout of rows of some outputs."""
+    return TextLayout(specs) if any(spec.dtype == BYTES for spec in specs) else RowLayout(specs)
 
 
 class RowLayout:
@@ -30,7 +36,7 @@ class RowLayout:
         columns = [np.frombuffer(header, np.uint8)[np.newaxis].repeat(rows, axis=0)] if header else []
         for spec in self._specs:
             array = np.ascontiguousarray(outputs[spec.name])
-            columns.append(np.frombuffer(array, np.uint8).reshape(rows, array.nbytes // rows))
+            columns.append(array.reshape(rows, array.size // rows).view(np.uint8))
         content = (columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)).tobytes()
         width = len(content) // rows
         return [content[start : start + width] for start in range(0, rows * width, width)]
