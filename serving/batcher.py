@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from serving.answer import Answer
 from serving.config import ModelConfig
@@ -83,6 +83,8 @@ class Batcher(Scheduler):
     ) -> None:
         self._label = label
         self._config = config
+        self._ragged = frozenset(spec.name for spec in config.inputs if spec.is_ragged)
+        self._has_optional = any(spec.is_optional for spec in config.inputs)
         self._max_batch_size = max_batch_size
         self._seats = [_Seat(instance) for instance in instances]
         self._watch = watch
@@ -130,7 +132,9 @@ class Batcher(Scheduler):
         """
         padding = self._config.padding
         if padding is None:
-            request = Request(self._label, call, self._max_batch_size, self._clock_ns())
+            request = Request(
+                self._label, call, self._max_batch_size, self._clock_ns(), shape_key=self._shape_key(call)
+            )
         else:
             length = padding.length(self._label, self._config.request_inputs, call.inputs)
             group = self._seats[0].instance.length_steps.group(length)
@@ -154,6 +158,12 @@ class Batcher(Scheduler):
         """Gives batches that are ready to idle instances."""
         with self._lock:
             self._hand_over(self._clock_ns())
+
+    def _shape_key(self, call: Call) -> Hashable | None:
+        """What requests must have in common to lie in one batch; None: the shapes of their rows."""
+        if not self._ragged and not self._has_optional:
+            return None
+        return tuple([(name, array.shape[1:]) for name, array in call.inputs.items() if name not in self._ragged])
 
     def _hand_over(self, now_ns: int) -> None:
         """Gives batches that are ready to idle instances; sees to it that one wakes when the next delay is over."""

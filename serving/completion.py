@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -62,6 +63,13 @@ def complete(message: Any, backend: str, signature: Signature | None) -> ModelCo
         if len(set(names)) != len(names):
             raise ModelLoadError(f"{where}: two {kind}s have the same name: {', '.join(names)}", field=kind)
     parameters = {key: value.string_value for key, value in full.parameters.items()}
+    if backend == ENSEMBLE:
+        for spec in (*inputs, *outputs):
+            if spec.model_dims is not None or spec.is_optional or spec.is_ragged:
+                raise ModelLoadError(
+                    f"{where}: {spec.name!r}: an ensemble has no reshape, optional or allow_ragged_batch: its steps do",
+                    field=spec.name,
+                )
     if not full.instance_group and backend != ENSEMBLE:
         full.instance_group.add(kind=model_config_pb2.ModelInstanceGroup.KIND_AUTO, count=1)
     return ModelConfig(
@@ -92,7 +100,7 @@ def _complete_batching(full: Any, signature: Signature, where: str) -> None:
                 )
         return
     shapes = {spec.name: spec.dims for spec in signature.inputs}
-    says_unbatched = any(len(tensor.dims) == len(shapes.get(tensor.name, ())) for tensor in full.input)
+    says_unbatched = any(len(_said_dims(tensor)) == len(shapes.get(tensor.name, ())) for tensor in full.input)
     if signature.can_batch and not says_unbatched:
         full.max_batch_size = DEFAULT_MAX_BATCH_SIZE
         full.dynamic_batching.SetInParent()
@@ -120,19 +128,24 @@ def _complete_tensors(
         if not tensor.dims:
             tensor.dims.extend(dims)
         said = model_config_pb2.DataType.Name(tensor.data_type)
-        agrees = len(tensor.dims) == len(dims) and all(
-            VARIABLE in pair or pair[0] == pair[1] for pair in zip(tensor.dims, dims, strict=True)
+        said_dims = _said_dims(tensor)
+        agrees = len(said_dims) == len(dims) and all(
+            VARIABLE in pair or pair[0] == pair[1] for pair in zip(said_dims, dims, strict=True)
         )
         if said != type_name or not agrees:
             raise ModelLoadError(
-                f"{where} {tensor.name!r} is {said} {list(tensor.dims)}, "
-                f"but the model file has {type_name} {list(dims)}",
+                f"{where} {tensor.name!r} is {said} {said_dims}, but the model file has {type_name} {list(dims)}",
                 field=tensor.name,
             )
     if by_name and all_needed:
         raise ModelLoadError(
             f"{where} {next(iter(by_name))!r} of the model file is not listed", field=next(iter(by_name))
         )
+
+
+def _said_dims(tensor: Any) -> list[int]:
+    """The dims of the model file's tensor, as the configuration says them."""
+    return list(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
 
 
 def _tensor_spec(tensor: Any, where: str) -> TensorSpec:
@@ -146,7 +159,33 @@ def _tensor_spec(tensor: Any, where: str) -> TensorSpec:
     dims = tuple(tensor.dims)
     if any(dim < 1 and dim != VARIABLE for dim in dims):
         raise ModelLoadError(f"{where} {tensor.name!r}: dims {list(dims)} must be positive or -1", field=tensor.name)
-    return TensorSpec(tensor.name, NUMPY_TYPES[type_name], dims)
+    image = model_config_pb2.ModelInput.FORMAT_NONE
+    if getattr(tensor, "format", image) != image and len(dims) != 3:
+        raise ModelLoadError(
+            f"{where} {tensor.name!r}: a format is that of 3 dims, but its dims are {list(dims)}", field=tensor.name
+        )
+    return TensorSpec(
+        tensor.name,
+        NUMPY_TYPES[type_name],
+        dims,
+        _model_dims(tensor, dims, where),
+        bool(getattr(tensor, "optional", False)),
+        bool(getattr(tensor, "allow_ragged_batch", False)),
+    )
+
+
+def _model_dims(tensor: Any, dims: tuple[int, ...], where: str) -> tuple[int, ...] | None:
+    """What ``reshape`` says (Source: Triton, "Reshape": as many elements, and as many free dimensions)."""
+    if not tensor.HasField("reshape"):
+        return None
+    shape = tuple(tensor.reshape.shape)
+    sizes = {(math.prod(dim for dim in one if dim != VARIABLE), one.count(VARIABLE)) for one in (dims, shape)}
+    if len(sizes) > 1 or any(dim < 1 and dim != VARIABLE for dim in shape):
+        raise ModelLoadError(
+            f"{where} {tensor.name!r}: reshape {list(shape)} does not hold as many elements as dims {list(dims)}",
+            field=tensor.name,
+        )
+    return shape
 
 
 def _instance_group(group: Any, where: str) -> InstanceGroup:

@@ -22,9 +22,23 @@ from serving.tensors import VARIABLE, TensorSpec
 CONFIG_NAME = "config.pbtxt"
 ENSEMBLE = "ensemble"
 
-PLATFORMS = {"onnxruntime_onnx": "onnxruntime", "ensemble": ENSEMBLE}
+PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "ensemble": ENSEMBLE,
+    "tensorrt_plan": "tensorrt",
+    "tensorflow_savedmodel": "tensorflow",
+}
 BACKEND_ALIASES = {"pytorch": "torch"}
-FILE_BACKENDS = {"model.onnx": "onnxruntime", "model.pt2": "torch", "model.safetensors": "torch"}
+FILE_BACKENDS = {
+    "model.onnx": "onnxruntime",
+    "model.pt2": "torch",
+    "model.safetensors": "torch",
+    "model.py": "python",
+    "model.plan": "tensorrt",
+    "model.keras": "keras",
+    "model.h5": "keras",
+    "model.savedmodel/saved_model.pb": "tensorflow",
+}
 
 _WHOLE = frozenset({"dynamic_batching", "version_policy", "parameters", "response_cache"})
 _PARTS: dict[str, frozenset[str]] = {
@@ -33,8 +47,8 @@ _PARTS: dict[str, frozenset[str]] = {
     "sequence_batching.state": frozenset({"input_name", "output_name", "data_type", "dims"}),
     "sequence_batching.state.initial_state": frozenset({"name", "data_type", "dims", "zero_data"}),
     "": frozenset({"name", "platform", "backend", "max_batch_size", "default_model_filename"}),
-    "input": frozenset({"name", "data_type", "dims"}),
-    "output": frozenset({"name", "data_type", "dims"}),
+    "input": frozenset({"name", "data_type", "dims", "format", "reshape", "optional", "allow_ragged_batch"}),
+    "output": frozenset({"name", "data_type", "dims", "reshape"}),
     "instance_group": frozenset({"name", "kind", "count", "gpus"}),
     "ensemble_scheduling.step": frozenset({"model_name", "model_version", "input_map", "output_map"}),
     "optimization.graph": frozenset({"level"}),

@@ -267,7 +267,7 @@ def _check(
                         f"{where}: {step}: no {kind} {name!r}; the model has {', '.join(known)}", field=name
                     )
         for spec in config.inputs:
-            if spec.name not in step.inputs:
+            if spec.name not in step.inputs and not spec.is_optional:
                 raise ModelLoadError(
                     f"{where}: {step}: input {spec.name!r} is missing in its input_map", field=spec.name
                 )
@@ -281,6 +281,8 @@ def _check(
                 sources[tensor] = (spec, str(step))
     for step in steps:
         for spec in step.model.config.inputs:
+            if spec.name not in step.inputs:
+                continue
             _check_flow(f"{where}: {step}: input {spec.name!r}", step.inputs[spec.name], spec, sources)
     for spec in outputs:
         _check_flow(f"{where}: output {spec.name!r}", spec.name, spec, sources)

@@ -10,6 +10,8 @@
     ├── ModelLoadError          a repository, a config.pbtxt or a model file cannot be served
     └── ExecutionError          a backend failed, or answered something its configuration does not say
 
+    A Python model can answer with an error of its own: Model...Error of each kind, counted as the backend's.
+
 A message names the model, its version, and the tensor, field or file at fault. `reason` is the word under which a
 failed request is counted (Triton's label of ``nv_inference_request_failure``, with TIMEOUT told apart).
 """
@@ -98,3 +100,35 @@ class ExecutionError(ServingError):
     """A backend failed, or its answer is not what the model's configuration says."""
 
     reason = "BACKEND"
+
+
+class ModelNotFoundError(NotFoundError):
+    """A Python model answered NOT_FOUND."""
+
+    reason = "BACKEND"
+
+
+class ModelInvalidArgumentError(InvalidArgumentError):
+    """A Python model answered INVALID_ARG."""
+
+    reason = "BACKEND"
+
+
+class ModelUnavailableError(UnavailableError):
+    """A Python model answered UNAVAILABLE."""
+
+    reason = "BACKEND"
+
+
+class ModelCancelledError(CancelledError):
+    """A Python model answered CANCELLED."""
+
+    reason = "BACKEND"
+
+
+class ModelUnsupportedError(ExecutionError):
+    """A Python model answered UNSUPPORTED."""
+
+
+class ModelAlreadyExistsError(ExecutionError):
+    """A Python model answered ALREADY_EXISTS."""

@@ -8,13 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.backends.base import Backend
+from serving.backends.base import Backend, BackendRequest
 from serving.config import ModelConfig
 from serving.errors import ExecutionError, ServingError
 from serving.execution_cost import ExecutionCost
 from serving.padding import LengthSteps, cut_rows, pad_rows
+from serving.request import Call
 from serving.statistics import ModelStatistics
-from serving.tensors import VARIABLE, Tensors
+from serving.tensors import VARIABLE, Tensors, fits, from_model_shape, is_float, to_model_shape, type_word
 
 
 class Part(Protocol):
@@ -26,6 +27,8 @@ class Part(Protocol):
         length: Their length, where the model takes rows of several lengths in one batch.
         inputs: [rows, *dims].
         waits_since_ns: When their request came; None when that was counted with an earlier part of it.
+        call: What was asked.
+        is_given_up: Whether nobody waits for them any more.
     """
 
     @property
@@ -38,6 +41,10 @@ class Part(Protocol):
     def inputs(self) -> Tensors: ...  # noqa: D102
     @property
     def waits_since_ns(self) -> int | None: ...  # noqa: D102
+    @property
+    def call(self) -> Call: ...  # noqa: D102
+    @property
+    def is_given_up(self) -> bool: ...  # noqa: D102
 
 
 class Instance:
@@ -62,6 +69,7 @@ class Instance:
         self._config = config
         self._backend = backend
         self._statistics = statistics
+        self._reshaped = [spec for spec in config.inputs if spec.model_dims is not None]
         self.row_multiple = row_multiple
         self.length_steps = LengthSteps()
         self.cost = ExecutionCost()
@@ -73,6 +81,8 @@ class Instance:
         When the batch fails, each part is executed by itself, so that the one at fault fails alone.
         """
         try:
+            if self._backend.takes_requests:
+                return self._run_requests(parts)
             outputs = self._execute(parts, is_counted=True)
         except ServingError as error:
             if len(parts) == 1:
@@ -84,6 +94,79 @@ class Instance:
         """Rows times length of the batch that parts are executed in, padding included."""
         rows = sum([part.rows for part in parts])
         return (rows + -rows % self.row_multiple) * self.length_steps.up(max([part.length for part in parts]))
+
+    def _run_requests(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
+        """Executes parts as one batch of requests; gives the outputs of each, or its error.
+
+        Raises:
+            ServingError: The batch failed.
+        """
+        begun_ns = self._clock_ns()
+        rows = sum([part.rows for part in parts])
+        tokens: dict[str, int] = {}
+        length = 0
+        all_inputs = [part.inputs for part in parts]
+        if self._config.padding is not None:
+            length = self.length_steps.up(max(part.length for part in parts))
+            padded = self._gather_padded(parts, rows, length)
+            ends = np.cumsum([part.rows for part in parts]).tolist()
+            all_inputs = [
+                {name: array[end - part.rows : end] for name, array in padded.items()}
+                for part, end in zip(parts, ends, strict=True)
+            ]
+            num_tokens = sum(part.rows * part.length for part in parts)
+            tokens = {"tokens": num_tokens, "padding_tokens": rows * length - num_tokens}
+        requests = [self._request(part, inputs) for part, inputs in zip(parts, all_inputs, strict=True)]
+        gathered_ns = self._clock_ns()
+        try:
+            outcomes = self._backend.execute_requests(requests)
+        except Exception as error:
+            raise ExecutionError(f"{self._label}: the backend failed: {error}") from error
+        executed_ns = self._clock_ns()
+        if len(outcomes) != len(parts):
+            raise ExecutionError(f"{self._label}: the backend gave {len(outcomes)} answers for {len(parts)} requests")
+        answers = [
+            outcome if isinstance(outcome, ServingError) else self._take(part, request, outcome, length)
+            for part, request, outcome in zip(parts, requests, outcomes, strict=True)
+        ]
+        if tokens:
+            self.cost.observe(rows * length, executed_ns - gathered_ns)
+        self._statistics.add_batch(
+            rows,
+            len(parts),
+            queue_ns=sum([begun_ns - since for part in parts if (since := part.waits_since_ns) is not None]),
+            input_ns=gathered_ns - begun_ns,
+            infer_ns=executed_ns - gathered_ns,
+            output_ns=self._clock_ns() - executed_ns,
+            **tokens,
+        )
+        return answers
+
+    def _request(self, part: Part, inputs: Tensors) -> BackendRequest:
+        inputs = self._to_model(inputs)
+        # Of a sequence, the server itself reads outputs that nobody asks for.
+        outputs = part.call.outputs if self._config.sequence is None else [spec.name for spec in self._config.outputs]
+        return BackendRequest(
+            inputs if self._config.is_batched else {name: array[0] for name, array in inputs.items()},
+            tuple(outputs),
+            part.call,
+            lambda: part.is_given_up,
+        )
+
+    def _take(self, part: Part, request: BackendRequest, outputs: Tensors, length: int) -> Tensors | ServingError:
+        """Checks what a backend gave for one request, and cuts it back to the request's own length."""
+        try:
+            outputs = self._check(outputs, part.rows, request.outputs)
+            if length:
+                self._check_lengths(outputs, length)
+                specs = [spec for spec in self._config.outputs if spec.name in outputs]
+                outputs = {
+                    spec.name: cut_rows(outputs[spec.name], spec.dims, 0, part.rows, part.length) for spec in specs
+                }
+        except ServingError as error:
+            return error
+        has_nan = [name for name, array in outputs.items() if is_float(array.dtype) and np.isnan(array).any()]
+        return (self._nan_error(part, outputs, has_nan) if has_nan else None) or outputs
 
     def measure(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
         """Executes parts as one batch, counted nowhere; gives the outputs of each, or its error.
@@ -108,7 +191,7 @@ class Instance:
 
     def _share_out(self, parts: Sequence[Part], outputs: Tensors) -> list[Tensors | ServingError]:
         """Gives each part its rows of the batch's outputs, or its error."""
-        has_nan = [name for name, array in outputs.items() if array.dtype.kind == "f" and _has_nan(array)]
+        has_nan = [name for name, array in outputs.items() if is_float(array.dtype) and _has_nan(array)]
         answers: list[Tensors | ServingError] = []
         start = 0
         for part in parts:
@@ -191,31 +274,51 @@ class Instance:
         Raises:
             ExecutionError: The backend failed, or gave something else than the configuration says.
         """
+        inputs = self._to_model(inputs)
         try:
             if self._config.is_batched:
                 outputs = self._backend.execute(inputs)
             else:
                 outputs = self._backend.execute({name: array[0] for name, array in inputs.items()})
-                outputs = {name: np.asarray(array)[np.newaxis] for name, array in outputs.items()}
         except Exception as error:
             raise ExecutionError(f"{self._label}: the backend failed: {error}") from error
+        return self._check(outputs, rows, None)
+
+    def _to_model(self, inputs: Tensors) -> Tensors:
+        """The inputs in the shapes that the model file has."""
+        for spec in self._reshaped:
+            if spec.name in inputs:
+                inputs = inputs | {spec.name: to_model_shape(inputs[spec.name], spec)}
+        return inputs
+
+    def _check(self, outputs: Tensors, rows: int, names: Sequence[str] | None) -> Tensors:
+        """The outputs of these names (None: all), [rows, *dims].
+
+        Raises:
+            ExecutionError: One is missing, or something else than the configuration says.
+        """
         checked: Tensors = {}
         for spec in self._config.outputs:
             array = outputs.get(spec.name)
+            if array is None and names is not None and spec.name not in names:
+                continue
             if not isinstance(array, np.ndarray):
                 raise ExecutionError(f"{self._label}: the backend gave no output {spec.name!r}", field=spec.name)
+            if not self._config.is_batched:
+                array = array[np.newaxis]
             if array.ndim == 0 or array.shape[0] != rows:
                 raise ExecutionError(
                     f"{self._label}: output {spec.name!r} has the shape {list(array.shape)} for a batch of {rows} rows",
                     field=spec.name,
                 )
-            if array.dtype != spec.dtype or not spec.fits(array.shape[1:]):
+            dims = spec.dims if spec.model_dims is None else spec.model_dims
+            if array.dtype != spec.dtype or not fits(dims, array.shape[1:]):
                 raise ExecutionError(
-                    f"{self._label}: output {spec.name!r} has rows of {array.dtype.name}{list(array.shape[1:])}, "
-                    f"its configuration says {spec.dtype.name}{list(spec.dims)}",
+                    f"{self._label}: output {spec.name!r} has rows of {type_word(array.dtype)}{list(array.shape[1:])}, "
+                    f"its configuration says {type_word(spec.dtype)}{list(dims)}",
                     field=spec.name,
                 )
-            checked[spec.name] = array
+            checked[spec.name] = from_model_shape(array, spec)
         return checked
 
     def _nan_error(self, part: Part, outputs: Tensors, names: Sequence[str]) -> ExecutionError | None:

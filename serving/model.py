@@ -10,7 +10,7 @@ from pathlib import Path
 from monitoring.metrics import DEPTH_GAUGE, SERVING, WAITING_GAUGE
 from serving.answer import Answer
 from serving.backends import find_backend
-from serving.backends.base import Backend, Device
+from serving.backends.base import Backend, Device, Models
 from serving.batcher import Batcher, Scheduler
 from serving.cache.call import CachedModel
 from serving.cache.rows import RowCache
@@ -38,6 +38,7 @@ class Services:
     watch: DeadlineWatch
     cache: RowCache
     clock_ns: Callable[[], int]
+    models: Models
 
 
 class Served(ABC):
@@ -143,13 +144,17 @@ class Model(Served):
         """
         kind = find_backend(folder.backend, folder.name)
         path = folder.version_path(version)
-        config = complete(folder.message, folder.backend, kind.signature(path, folder.message))
+        message = kind.fill_in(path, folder.message)
+        config = complete(message, folder.backend, kind.signature(path, message))
+        _check_inputs(config, kind)
         devices = [_devices(group, kind) for group in config.instance_groups]
         numerics = [kind.numerics(config, device) for group in devices for device in group]
         digest = execution_digest(config, files_sha256(path), kind.version(), numerics)
         super().__init__(folder.name, version, config.for_requests, digest, services)
         self._whole_config = config
+        self._takes_requests = kind.takes_requests
         self._backends: list[Backend] = []
+        self._models = services.models
         instances = []
         for group, group_devices in zip(config.instance_groups, devices, strict=True):
             for device in group_devices:
@@ -163,6 +168,7 @@ class Model(Served):
         backends = []
         for _ in range(1 if kind.is_shareable else count):
             backend = kind()
+            backend.connect(self._models)
             backend.load(path, self._whole_config, device, threads)
             backends.append(backend)
         self._backends += backends
@@ -196,7 +202,9 @@ class Model(Served):
                 f"{self.label}: parameter 'length_multiple' is {said!r}, not a positive number",
                 field="parameters.length_multiple",
             )
-        steps = LengthSteps(int(said)) if said else measure_length_steps(self.label, instances[0], config)
+        steps = LengthSteps(int(said)) if said else LengthSteps()
+        if not said and not self._takes_requests:
+            steps = measure_length_steps(self.label, instances[0], config)
         for instance in instances:
             instance.length_steps = steps
 
@@ -213,9 +221,8 @@ class Model(Served):
                 f"{self.label}: parameter 'row_multiple' is {said!r}, not a number within 1-{limit}",
                 field="parameters.row_multiple",
             )
-        if said:
-            multiple: int | None = int(said)
-        else:
+        multiple: int | None = int(said) if said else 1
+        if not said and not self._takes_requests:
             inputs = config.inputs if config.padding is None else config.request_inputs
             length = PROBE_LENGTH if config.sequence is None else config.sequence.step_length
             multiple = measure_row_multiple(self.label, instances[0].probe, inputs, limit, length)
@@ -254,6 +261,20 @@ class Model(Served):
 
     def _begin(self, call: Call) -> Answer:
         return self._scheduler.submit(call)
+
+
+def _check_inputs(config: ModelConfig, kind: type[Backend]) -> None:
+    """Raises ModelLoadError for inputs of a kind that the backend, or the rest of the configuration, cannot take."""
+    for spec in config.inputs:
+        fields = {"input.optional": spec.is_optional, "input.allow_ragged_batch": spec.is_ragged}
+        for field in [field for field, is_set in fields.items() if is_set]:
+            if not kind.takes_requests or config.padding is not None or config.sequence is not None:
+                raise ModelLoadError(
+                    f"model {config.name!r}: {field} of {spec.name!r} is not supported by this server for the backend "
+                    f"{config.backend!r}{' with lengths_input or sequences' if kind.takes_requests else ''}; "
+                    "rows of different lengths are batched with the parameter 'lengths_input'",
+                    field=field,
+                )
 
 
 def _devices(group: InstanceGroup, kind: type[Backend]) -> list[Device]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Call:
         timeout_us: Longest time in the queue, where the model's policy lets a request choose; 0 takes the default.
         deadline_ns: When the whole request is given up (the server's clock); None: never.
         parameters: The request's own parameters; part of its identity in the cache.
+        request_id: The sender's name for it; nothing depends on it.
     """
 
     inputs: Tensors
@@ -32,7 +34,8 @@ class Call:
     priority: int = 0
     timeout_us: int = 0
     deadline_ns: int | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,16 @@ class Piece:
     def waits_since_ns(self) -> int | None:
         """When its request came; None when an earlier piece of it has been executed."""
         return None if self.start else self.request.enqueued_ns
+
+    @property
+    def call(self) -> Call:
+        """What was asked."""
+        return self.request.call
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its request is settled already: cancelled, expired, or failed with another piece."""
+        return self.request.is_settled
 
     @property
     def inputs(self) -> Tensors:

@@ -174,6 +174,16 @@ class _Running:
         self.length = 0
         self.shape_key: Hashable = ()
 
+    @property
+    def call(self) -> Call:
+        """What was asked."""
+        return self._piece.request.call
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its request is settled already."""
+        return self._piece.request.is_settled
+
     def prepare(self) -> None:
         """Makes the inputs of the next step; nothing more is done for a request that is settled."""
         if self._piece.request.is_settled:

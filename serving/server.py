@@ -154,6 +154,8 @@ class ModelServer:
         priority: int = 0,
         timeout_us: int = 0,
         deadline_s: float | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        request_id: str = "",
     ) -> Tensors:
         """Computes a model's outputs for any number of rows, and waits for them.
 
@@ -166,6 +168,8 @@ class ModelServer:
             priority: Priority level from 1 (highest); 0: the model's default.
             timeout_us: Longest time in the queue, where the model's queue policy allows an override; 0: the policy's.
             deadline_s: Seconds after which the request is given up; None: never.
+            parameters: The request's own parameters, for models that read them; part of its identity in the cache.
+            request_id: The sender's name for the request, for models that read it.
 
         Returns:
             Arrays [rows, *dims] by name, in the rows' order.
@@ -179,7 +183,7 @@ class ModelServer:
         """
         served = self._find(model, version)
         names = select_outputs(served.label, served.config.outputs, outputs)
-        call = self._call(served, inputs, names, priority, timeout_us, deadline_s)
+        call = self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
         if not call.rows:
             return _no_rows(served, names)
         result = served.run(call).result()
@@ -195,6 +199,8 @@ class ModelServer:
         priority: int = 0,
         timeout_us: int = 0,
         deadline_s: float | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        request_id: str = "",
     ) -> Answer:
         """As `infer`, without waiting: the answer's `result` waits, its `cancel` gives the request up.
 
@@ -202,7 +208,9 @@ class ModelServer:
         """
         served = self._find(model, version)
         names = select_outputs(served.label, served.config.outputs, outputs)
-        return served.submit(self._call(served, inputs, names, priority, timeout_us, deadline_s))
+        return served.submit(
+            self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
+        )
 
     def digest(self, model: str, version: int | None = None) -> str:
         """The execution digest of a model: SHA-256 (hex) of everything its numbers depend on besides their inputs.
@@ -299,7 +307,7 @@ class ModelServer:
         self._models[name] = loaded
 
     def _make(self, folder: ModelFolder, version: int) -> Served:
-        services = Services(self._watch, self._cache, self._clock_ns)
+        services = Services(self._watch, self._cache, self._clock_ns, self)
         if folder.backend == ENSEMBLE:
             return Ensemble(folder, version, self._find_loaded, services)
         return Model(folder, version, self._threads, services)
@@ -329,10 +337,12 @@ class ModelServer:
         priority: int,
         timeout_us: int,
         deadline_s: float | None,
+        parameters: Mapping[str, Any] | None,
+        request_id: str,
     ) -> Call:
         arrays, rows = check_inputs(served.label, served.config.inputs, inputs, batched=served.config.is_batched)
         deadline_ns = None if deadline_s is None else self._clock_ns() + int(deadline_s * 1e9)
-        return Call(arrays, rows, outputs, priority, timeout_us, deadline_ns)
+        return Call(arrays, rows, outputs, priority, timeout_us, deadline_ns, parameters or {}, request_id)
 
 
 def _no_rows(served: Served, names: tuple[str, ...]) -> Tensors:

@@ -41,8 +41,20 @@ def test_listed_tensors_are_completed(tmp_path):
     ("config", "words"),
     [
         ("max_batch_size: 8 sequence_batching { }", "sequence_batching is not supported"),
-        ('max_batch_size: 8 input { name: "x" allow_ragged_batch: true }', "input.allow_ragged_batch is not supported"),
-        ('input { name: "x" reshape { shape: [ 2, 2 ] } }', "input.reshape is not supported"),
+        (
+            'max_batch_size: 8 input { name: "x" allow_ragged_batch: true }',
+            "input.allow_ragged_batch of 'x' is not supported",
+        ),
+        ('max_batch_size: 8 input { name: "x" optional: true }', "input.optional of 'x' is not supported"),
+        (
+            'max_batch_size: 8 input { name: "x" dims: 4 reshape { shape: [ 2, 2 ] } }',
+            r"but the model file has TYPE_FP32 \[4\]",
+        ),
+        (
+            'max_batch_size: 8 input { name: "x" dims: [ 3 ] reshape { shape: 4 } }',
+            r"reshape \[4\] does not hold as many elements as dims \[3\]",
+        ),
+        ('max_batch_size: 8 input { name: "x" format: FORMAT_NCHW }', "a format is that of 3 dims"),
         ("instance_group { rate_limiter { } }", "instance_group.rate_limiter is not supported"),
         ("instance_group { kind: KIND_MODEL }", "instance_group.kind KIND_MODEL is not supported"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy is not supported"),
@@ -51,7 +63,7 @@ def test_listed_tensors_are_completed(tmp_path):
             'optimization { execution_accelerators { cpu_execution_accelerator { name: "x" } } }',
             "accelerator 'x' is not",
         ),
-        ('platform: "tensorflow_savedmodel"', "platform 'tensorflow_savedmodel' is not supported"),
+        ('platform: "caffe2_netdef"', "platform 'caffe2_netdef' is not supported"),
         ('backend: "mystery"', "no backend 'mystery'; there are"),
         ('name: "other"', "name is 'other', but the folder is 'm'"),
         ("max_batch_size: -1", "max_batch_size is -1"),
@@ -178,7 +190,7 @@ def test_errors_survive_pickling():
     kinds = [
         kind for kind in vars(serving.errors).values() if isinstance(kind, type) and issubclass(kind, ServingError)
     ]
-    assert len(kinds) == 9
+    assert len(kinds) == 15
     for kind in kinds:
         again = pickle.loads(pickle.dumps(kind("model 'm': words", field="x")))
         assert (type(again), again.message, again.field) == (kind, "model 'm': words", "x")
