@@ -19,6 +19,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from monitoring.custom_metrics import CUSTOM
+
 # What is counted -> (name on the page, help). Names that end in _us are counted in nanoseconds.
 COUNTERS: Mapping[str, tuple[str, str]] = {
     "request_success": ("nv_inference_request_success", "Number of successful inference requests"),
@@ -366,6 +368,7 @@ SERVING = ServingCollector()
 
 def register(registry: CollectorRegistry = REGISTRY) -> None:
     """Puts the model server's metrics on a registry's page; a second call changes nothing."""
+    registry.register(CUSTOM)
     try:
         registry.register(SERVING)
     except ValueError:

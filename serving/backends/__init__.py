@@ -14,6 +14,10 @@ ENTRY_POINT_GROUP = "cohortflow.backends"
 _BUILT_IN = {
     "onnxruntime": ("serving.backends.onnxruntime", "OnnxRuntimeBackend"),
     "torch": ("serving.backends.torch", "TorchBackend"),
+    "python": ("serving.backends.python.backend", "PythonBackend"),
+    "keras": ("serving.backends.keras", "KerasBackend"),
+    "tensorrt": ("serving.backends.tensorrt", "TensorRtBackend"),
+    "tensorflow": ("serving.backends.tensorflow", "TensorFlowBackend"),
 }
 
 
