@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from serving.backends.base import Backend, Device
 from serving.backends.gpus import count_gpus
+from serving.backends.precision import allows_tf32, read_precision
 from serving.config import ModelConfig, Signature
 from serving.errors import ModelLoadError
-from serving.tensors import VARIABLE, Tensors, TensorSpec
+from serving.tensors import BF16, BYTES, VARIABLE, Tensor, Tensors, TensorSpec, as_bytes
 
 DEFAULT_FILE = "model.onnx"
 
-_ELEMENT_TYPES = {
+_ELEMENT_TYPES: dict[str, Any] = {
     "tensor(bool)": "bool",
     "tensor(uint8)": "uint8",
     "tensor(uint16)": "uint16",
@@ -29,6 +34,8 @@ _ELEMENT_TYPES = {
     "tensor(float16)": "float16",
     "tensor(float)": "float32",
     "tensor(double)": "float64",
+    "tensor(string)": BYTES,
+    "tensor(bfloat16)": BF16,
 }
 
 _PROVIDERS = {
@@ -71,6 +78,8 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self) -> None:
         self._session: Any = None
         self._outputs: list[str] = []
+        self._text: frozenset[str] = frozenset()
+        self._has_bf16 = False
 
     @classmethod
     def version(cls) -> str:
@@ -152,10 +161,27 @@ class OnnxRuntimeBackend(Backend):
             )
         self._session = session
         self._outputs = [spec.name for spec in config.outputs]
+        specs = (*config.inputs, *config.outputs)
+        self._text = frozenset(spec.name for spec in specs if spec.dtype == BYTES)
+        self._has_bf16 = any(spec.dtype == BF16 for spec in specs)
 
     def execute(self, inputs: Tensors) -> Tensors:
         """Runs the graph on a batch."""
-        return dict(zip(self._outputs, self._session.run(self._outputs, inputs), strict=True))
+        if self._text:
+            inputs = {name: _to_text(array) if name in self._text else array for name, array in inputs.items()}
+        if self._has_bf16:
+            values = self._session.run_with_ort_values(
+                self._outputs, {name: _to_value(array) for name, array in inputs.items()}
+            )
+            arrays = [_from_value(value) for value in values]
+        else:
+            arrays = self._session.run(self._outputs, inputs)
+        outputs = dict(zip(self._outputs, arrays, strict=True))
+        for name in self._text.intersection(outputs):
+            text = as_bytes(outputs[name])
+            assert text is not None
+            outputs[name] = text
+        return outputs
 
     def unload(self) -> None:
         """Drops the session and its weights."""
@@ -175,6 +201,28 @@ def _open(path: Path, options: Any, providers: list[Any], model: str) -> Any:
     except Exception as error:
         # onnxruntime raises a dozen classes that share no base of their own.
         raise ModelLoadError(f"model {model!r}: {path}: onnxruntime cannot load it: {error}") from error
+
+
+def _to_text(array: Tensor) -> Tensor:
+    """Onnxruntime's strings are text: bytes must be UTF-8."""
+    text = np.empty(array.size, object)
+    text[:] = [element.decode() for element in array.reshape(-1).tolist()]
+    return text.reshape(array.shape)
+
+
+def _to_value(array: Tensor) -> Any:
+    if array.dtype == BF16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+
+def _from_value(value: Any) -> Tensor:
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    # onnxruntime hands bfloat16 out to nobody but DLPack, which numpy does not take: its memory is copied.
+    shape = tuple(value.shape())
+    size = math.prod(shape) * BF16.itemsize
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), size), BF16).reshape(shape)
 
 
 def _spec(tensor: Any, model: str) -> TensorSpec:
@@ -207,6 +255,7 @@ def _providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str,
         ModelLoadError: An accelerator that is not one of ours, or a parameter of it that we do not pass on.
     """
     accelerators = config.message.optimization.execution_accelerators
+    precision = read_precision(config)
     chosen: list[tuple[str, dict[str, Any]]] = []
     if device.kind == "gpu":
         for accelerator in accelerators.gpu_execution_accelerator:
@@ -214,30 +263,48 @@ def _providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str,
                 raise _unknown(config, "gpu", accelerator.name)
             if accelerator.name == "tensorrt":
                 chosen.append((_PROVIDERS["tensorrt"], _tensorrt_options(config, accelerator.parameters, device)))
-        tf32 = config.parameters.get("allow_tf32", "false").lower() == "true"
-        chosen.append((_PROVIDERS["cuda"], {"device_id": device.index, "use_tf32": int(tf32)}))
+        chosen.append((_PROVIDERS["cuda"], {"device_id": device.index, "use_tf32": int(allows_tf32(config))}))
     else:
         for accelerator in accelerators.cpu_execution_accelerator:
             if accelerator.name != "openvino":
                 raise _unknown(config, "cpu", accelerator.name)
-            chosen.append((_PROVIDERS["openvino"], dict(accelerator.parameters)))
+            chosen.append((_PROVIDERS["openvino"], _openvino_options(config, accelerator.parameters)))
+    if precision != "fp32" and (not chosen or chosen[0][0] in (_PROVIDERS["cuda"], _PROVIDERS["cpu"])):
+        raise ModelLoadError(
+            f"model {config.name!r}: parameter 'precision' is {precision!r}, which onnxruntime has with the execution "
+            "accelerators tensorrt and openvino only; or export the graph in that precision",
+            field="parameters.precision",
+        )
     chosen.append((_PROVIDERS["cpu"], {}))
     return chosen
 
 
 def _tensorrt_options(config: ModelConfig, parameters: Any, device: Device) -> dict[str, Any]:
+    precision = read_precision(config)
     options: dict[str, Any] = {"device_id": device.index}
+    if precision != "fp32":
+        options[f"trt_{precision}_enable"] = True
     for key, value in sorted(parameters.items()):
         if key == "precision_mode" and value in ("FP32", "FP16"):
-            options["trt_fp16_enable"] = value == "FP16"
+            options["trt_fp16_enable"] = value == "FP16" or precision == "fp16"
         elif key == "max_workspace_size_bytes" and value.isdecimal():
             options["trt_max_workspace_size"] = int(value)
         else:
-            field = f"optimization.execution_accelerators.gpu_execution_accelerator.parameters.{key}"
-            raise ModelLoadError(
-                f"model {config.name!r}: {field} {value!r} is not supported by this server", field=field
-            )
+            raise _refused(config, "gpu", key, value)
     return options
+
+
+def _openvino_options(config: ModelConfig, parameters: Any) -> dict[str, Any]:
+    """Source: onnxruntime, "OpenVINO Execution Provider", options; OpenVINO, "Precision Control": bf16 unless told."""
+    hint = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}[read_precision(config)]
+    for key, value in sorted(parameters.items()):
+        raise _refused(config, "cpu", key, value)
+    return {"device_type": "CPU", "load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": hint}})}
+
+
+def _refused(config: ModelConfig, kind: str, key: str, value: str) -> ModelLoadError:
+    field = f"optimization.execution_accelerators.{kind}_execution_accelerator.parameters.{key}"
+    return ModelLoadError(f"model {config.name!r}: {field} {value!r} is not supported by this server", field=field)
 
 
 def _unknown(config: ModelConfig, kind: str, name: str) -> ModelLoadError:

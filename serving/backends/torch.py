@@ -20,16 +20,19 @@ import numpy as np
 import torch
 
 from serving.backends.base import Backend, Device
+from serving.backends.precision import allows_tf32, read_precision
 from serving.backends.pt2 import read_archive
+from serving.backends.tf32 import release_tf32, take_tf32
+from serving.backends.torch_tensors import to_numpy, to_torch
 from serving.config import ModelConfig, Signature
 from serving.errors import ModelLoadError
-from serving.tensors import VARIABLE, Tensors, TensorSpec
+from serving.tensors import BF16, BYTES, VARIABLE, Tensors, TensorSpec
 
 PT2_FILE = "model.pt2"
 SAFETENSORS_FILE = "model.safetensors"
 
 # Source: torch/_export/serde/schema.py, ScalarType.
-_SCALAR_TYPES = {
+_SCALAR_TYPES: dict[int, Any] = {
     1: "uint8",
     2: "int8",
     3: "int16",
@@ -39,6 +42,7 @@ _SCALAR_TYPES = {
     7: "float32",
     8: "float64",
     12: "bool",
+    13: BF16,
 }
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -50,6 +54,7 @@ class TorchBackend(Backend):
         self._module: Any = None
         self._device = torch.device("cpu")
         self._precision: torch.dtype | None = None
+        self._tf32: bool | None = None
         self._outputs: Sequence[TensorSpec] = ()
         self._positional: Sequence[str] = ()
 
@@ -85,7 +90,11 @@ class TorchBackend(Backend):
     @classmethod
     def numerics(cls, config: ModelConfig, device: Device) -> dict[str, str]:
         """Device kind, precision, and the source of a named module."""
-        numerics = {"provider": device.kind, "precision": config.parameters.get("precision", "fp32")}
+        numerics = {
+            "provider": device.kind,
+            "precision": read_precision(config),
+            "tf32": str(device.kind == "gpu" and allows_tf32(config)),
+        }
         if "module" in config.parameters:
             source = inspect.getsourcefile(_module_class(config))
             numerics["module_sha256"] = hashlib.sha256(Path(source).read_bytes() if source else b"").hexdigest()
@@ -98,21 +107,17 @@ class TorchBackend(Backend):
             ModelLoadError: The file is refused, module and weights do not fit, or there is no such GPU.
         """
         where = f"model {config.name!r}"
-        if config.parameters.get("allow_tf32", "false").lower() == "true":
-            raise ModelLoadError(
-                f"{where}: parameter 'allow_tf32' is not supported by the torch backend", field="parameters.allow_tf32"
-            )
-        precision = config.parameters.get("precision", "fp32")
-        if precision not in _PRECISIONS:
-            raise ModelLoadError(
-                f"{where}: parameter 'precision' is {precision!r}, not one of {', '.join(_PRECISIONS)}",
-                field="parameters.precision",
-            )
+        precision = read_precision(config)
+        text = next((spec for spec in (*config.inputs, *config.outputs) if spec.dtype == BYTES), None)
+        if text is not None:
+            raise ModelLoadError(f"{where}: {text}: torch has no TYPE_STRING", field=text.name)
         if device.kind == "gpu" and device.index >= torch.cuda.device_count():
             raise ModelLoadError(
                 f"{where}: runs on {device}, but torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
                 field="instance_group",
             )
+        if device.kind == "gpu":
+            self._tf32 = take_tf32(config)
         torch.set_num_threads(threads)
         self._device = torch.device("cpu" if device.kind == "cpu" else f"cuda:{device.index}")
         self._precision = _PRECISIONS[precision]
@@ -138,18 +143,21 @@ class TorchBackend(Backend):
                 self._device.type, dtype=self._precision or torch.bfloat16, enabled=self._precision is not None
             ),
         ):
-            tensors = {name: _to_torch(array).to(self._device) for name, array in inputs.items()}
+            tensors = {name: to_torch(array).to(self._device) for name, array in inputs.items()}
             positional = [tensors.pop(name) for name in self._positional]
             outputs = self._module(*positional, **tensors)
         if isinstance(outputs, torch.Tensor):
             outputs = (outputs,)
         if not isinstance(outputs, dict):
             outputs = dict(zip((spec.name for spec in self._outputs), outputs, strict=True))
-        return {spec.name: _to_numpy(outputs[spec.name], spec) for spec in self._outputs if spec.name in outputs}
+        return {spec.name: to_numpy(outputs[spec.name], spec) for spec in self._outputs if spec.name in outputs}
 
     def unload(self) -> None:
         """Drops the module and its weights."""
         self._module = None
+        if self._tf32 is not None:
+            release_tf32(self._tf32)
+            self._tf32 = None
 
 
 def _file(folder: Path, message: Any) -> Path:
@@ -233,15 +241,3 @@ def _named_module(config: ModelConfig, path: Path) -> torch.nn.Module:
     module: torch.nn.Module = _module_class(config)(**json.loads(config.parameters.get("module_arguments", "{}")))
     module.load_state_dict(load_file(path))
     return module
-
-
-def _to_torch(array: np.ndarray) -> torch.Tensor:
-    # torch warns of, and may write through, memory that numpy holds read-only.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def _to_numpy(tensor: torch.Tensor, spec: TensorSpec) -> np.ndarray:
-    tensor = tensor.detach()
-    if spec.dtype.kind == "f" and tensor.is_floating_point():
-        tensor = tensor.to(getattr(torch, spec.dtype.name))
-    return np.ascontiguousarray(tensor.cpu().numpy())
