@@ -13,10 +13,15 @@ log = logging.getLogger(__name__)
 
 
 class Answer:
-    """The outputs of a submitted request, or its error: settled once, the first settlement counts."""
+    """The outputs of a submitted request, or its error: settled once, the first settlement counts.
+
+    Attributes:
+        version: The version of the model that answers; 0 until the server has chosen it.
+    """
 
     def __init__(self, model: str) -> None:
         self.model = model
+        self.version = 0
         self._lock = threading.Lock()
         self._is_settled = False
         self._is_ready = False

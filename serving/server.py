@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from serving.errors import ModelLoadError, NotFoundError, ServingError, Unavaila
 from serving.model import Model, Served, Services
 from serving.repository import ModelFolder, list_models, read_model
 from serving.request import Call
+from serving.statistics import VersionStatistics
 from serving.tensors import VARIABLE, Tensors, TensorSpec, check_inputs, select_outputs
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ DEFAULT_CACHE_BUDGET_MS = 50.0
 DEFAULT_NAMESPACE = "cohortflow"
 FLUSH_S = 10.0
 HMAC_KEY_VARIABLE = "COHORTFLOW_REDIS_HMAC_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A version of a model in the repository: READY, UNAVAILABLE, LOADING or UNLOADING, and why."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,7 @@ class ModelServer:
         cache_budget_ms: float = DEFAULT_CACHE_BUDGET_MS,
         redis_url: str | None = None,
         redis_namespace: str = DEFAULT_NAMESPACE,
+        control: Literal["none", "explicit", "poll"] = "none",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._repository = Path(repository)
@@ -200,6 +212,7 @@ class ModelServer:
         timeout_us: int = 0,
         deadline_s: float | None = None,
         parameters: Mapping[str, Any] | None = None,
+        key: str | None = None,
         request_id: str = "",
     ) -> Answer:
         """As `infer`, without waiting: the answer's `result` waits, its `cancel` gives the request up.
@@ -208,9 +221,59 @@ class ModelServer:
         """
         served = self._find(model, version)
         names = select_outputs(served.label, served.config.outputs, outputs)
-        return served.submit(
-            self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
-        )
+        call = self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
+        answer = served.submit(call)
+        answer.version = served.version
+        return answer
+
+    @property
+    def submit_may_wait(self) -> bool:
+        """Whether `submit` may wait for Redis, for as long as the cache's budget."""
+        return self._redis is not None
+
+    @property
+    def live(self) -> bool:
+        """Whether this process answers at all."""
+        return True
+
+    def config(self, model: str, version: int | None = None) -> Any:
+        """The completed configuration: a ModelConfig message.
+
+        Raises:
+            NotFoundError: No such model or version.
+        """
+        return self._find(model, version).config.message
+
+    def index(self, *, only_ready: bool = False) -> list[IndexEntry]:
+        """Every model's versions."""
+        return [
+            IndexEntry(name, str(version), "READY", "")
+            for name in sorted(self._models)
+            for version in self._models[name]
+        ]
+
+    def model_statistics(self, name: str | None = None, version: int | None = None) -> list[VersionStatistics]:
+        """What each version of a model, or of all, did since it was loaded.
+
+        Raises:
+            NotFoundError: No such model or version.
+        """
+        if name is not None:
+            self._find(name, version)
+        return [
+            served.statistics.version_statistics()
+            for versions in self._models.values()
+            for served in versions.values()
+            if name in (None, served.name) and version in (None, served.version)
+        ]
+
+    def load(self, name: str, *, config: bytes | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Not there yet."""
+        raise UnavailableError(f"load of model {name!r}: this server has no control mode")
+
+    def unload(self, name: str, *, version: int | None = None, with_dependents: bool = False) -> None:
+        """Not there yet."""
+        raise UnavailableError(f"unload of model {name!r}: this server has no control mode")
 
     def digest(self, model: str, version: int | None = None) -> str:
         """The execution digest of a model: SHA-256 (hex) of everything its numbers depend on besides their inputs.
