@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from flows.serve_models import serve_models
+
 if TYPE_CHECKING:
     from flows.score_cohort import CohortResult
 
@@ -30,6 +32,9 @@ _EXIT_CODES = (
 @click.version_option(package_name="cohortflow")
 def main() -> None:
     """From a sample sheet to scored variants: FASTQ, BAM, CRAM and VCF of whole cohorts."""
+
+
+main.add_command(serve_models)
 
 
 @main.command(epilog=_EXIT_CODES)
