@@ -28,6 +28,18 @@ class Access:
         given = header.encode("utf-8", "surrogateescape") if isinstance(header, str) else header or b""
         return hmac.compare_digest(given, self._expected)
 
+    def check_origin(self, origin: str | None) -> None:
+        """Refuses what a web page sends: any page in this machine's browser reaches its loopback.
+
+        Args:
+            origin: The header that a browser adds to what a page sends, and no other client does.
+
+        Raises:
+            UnauthenticatedError: A page sends it, and no token shows who it is.
+        """
+        if origin is not None and self.is_open:
+            raise UnauthenticatedError("requests of web pages are refused by a server without a token", field="Origin")
+
     def check(self, header: str | bytes | None) -> None:
         """Raises unless the header is the right one.
 

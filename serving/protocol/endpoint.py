@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import ssl
 import threading
@@ -24,6 +25,8 @@ from serving.protocol.control import RemoteControl
 from serving.protocol.grpc import GrpcService, TokenInterceptor
 from serving.protocol.http import HttpService, answer_metrics
 from serving.server import ModelServer
+
+log = logging.getLogger(__name__)
 
 DEFAULT_MAX_REQUEST_BYTES = 64 << 20
 DEFAULT_DRAIN_S = 30.0
@@ -139,6 +142,8 @@ class Endpoint:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
         except Exception as error:
+            if self._started.is_set():
+                log.exception("the endpoint stopped")
             self._failure = error
         finally:
             self._started.set()

@@ -62,6 +62,7 @@ class HttpService:
         """Answers one request; whatever is wrong with it is a JSON object ``{"error": ...}``."""
         try:
             self._access.check(request.headers.get(HEADER))
+            self._access.check_origin(request.headers.get("Origin"))
             return await self._dispatch(request)
         except ServingError as error:
             return _error(error)
@@ -163,6 +164,8 @@ class HttpService:
         """
         if request.content_length is not None and request.content_length > self._max_request_bytes:
             raise self._too_large(f"{request.content_length} bytes")
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         padding = -(header_bytes or 0) % ALIGNMENT
         body = bytearray(padding)
         try:

@@ -225,6 +225,10 @@ def test_asyncio_clients(kind, endpoint, x):
     async def ask():
         async with module.InferenceServerClient(f"127.0.0.1:{port}") as client:
             assert await client.is_server_ready()
+            # Large enough that aiohttp's clients, who accept compressed answers, get one.
+            many = np.tile(x, (200, 1))
+            large = (await client.infer("affine", [make_input(kind, many)])).as_numpy("y")
+            np.testing.assert_allclose(large, affine_answer(many, 3.0), rtol=1e-5, atol=1e-5)
             parts = [x[i : i + 1] for i in range(5)]
             answers = await asyncio.gather(*(client.infer("affine", [make_input(kind, part)]) for part in parts))
             return np.concatenate([answer.as_numpy("y") for answer in answers])

@@ -173,6 +173,16 @@ def test_a_client_that_is_slow_holds_nobody_up(endpoint):
         assert read_answer(slow)[0] == 200
 
 
+def test_a_client_that_asks_before_it_sends_a_body(endpoint):
+    with socket.create_connection(("127.0.0.1", endpoint.http_port), 10) as connection:
+        text = json.dumps(body()).encode()
+        connection.sendall(make_post(PATH, b"", {"Content-Length": len(text), "Expect": "100-continue"}))
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(text)
+        assert read_answer(connection)[0] == 200
+    assert post(endpoint, PATH, b"", {"Content-Length": 1 << 30, "Expect": "100-continue"})[0] == 413
+
+
 def test_many_requests_on_one_connection(endpoint):
     with socket.create_connection(("127.0.0.1", endpoint.http_port), 10) as connection:
         for _ in range(3):

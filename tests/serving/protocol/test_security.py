@@ -115,6 +115,16 @@ def test_the_token_is_asked_for_on_streams_and_metrics(server):
                 assert _send_to(port, request)[0] == status
 
 
+def test_a_web_page_is_refused_without_a_token(server):
+    request = b"GET /v2 HTTP/1.1\r\nHost: a\r\nOrigin: https://page.example\r\n"
+    with Endpoint(server, listening()) as endpoint:
+        status, answer = _send_to(endpoint.http_port, request + b"\r\n")
+    assert (status, answer["error"]) == (401, "requests of web pages are refused by a server without a token")
+    with Endpoint(server, listening(token=TOKEN)) as endpoint:
+        token = f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+        assert _send_to(endpoint.http_port, request + token)[0] == 200
+
+
 def test_metrics(server):
     with Endpoint(server, listening()) as endpoint:
         server.infer("affine", {"x": X})
