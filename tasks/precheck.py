@@ -18,6 +18,7 @@ from tasks.identity.sex import SexFinding, find_sex, sex_differs
 from tasks.identity.warnings import name_warning
 from tasks.isolation import run_isolated
 from tasks.pipelines import pipeline_types
+from tasks.reads.fastq import Lane, check_mate_numbers
 from tasks.reads.records import read_records
 from tasks.sheets.sheet import Sample
 from tasks.variants.binary import check_end, is_bcf
@@ -55,7 +56,8 @@ def check_sample(
         notes += _check_reads(sample)
     if sum(path.stat().st_size for path in sample.files) <= MAX_WHOLE_BYTES:
         notes += _read_whole(sample, reference, scratch / sample.id, domain, sample.regions or bed)
-    return notes
+    # Header and records may give one caution twice.
+    return list(dict.fromkeys(notes))
 
 
 def check_headers(sample: Sample, reference: Reference, domain: CallerDomain | None = None) -> list[str]:
@@ -113,7 +115,7 @@ def _read_whole(
         lanes = sample.to_json()["lanes"]
         found = run_isolated("tasks.reads.fastq:check_reads", {"lanes": lanes}, what=f"sample {sample.id}")
         domain.check_read_length(found["length_bp"]["median"], found["long_reads"], f"sample {sample.id}")
-        return [f"{found['num_reads']:,} reads"]
+        return [f"{found['num_reads']:,} reads", *(f"caution: {warning}" for warning in found["warnings"])]
     alignment = check_alignment(
         sample.paths,
         sample.index_paths,
@@ -198,7 +200,10 @@ def _check_reads(sample: Sample) -> list[str]:
     for path in paths:
         # The first block alone: whether it is FASTQ at all. The whole is checked when the work begins.
         next(iter(read_records(path)), None)
-    return [f"{len(sample.lanes)} lanes, {len(paths)} files, {sum(p.stat().st_size for p in paths) / 1e6:,.1f} MB"]
+    warnings = [each for lane in sample.lanes for each in check_mate_numbers(Lane(lane.fastq_1, lane.fastq_2, lane.interleaved))]
+    size_mb = sum(path.stat().st_size for path in paths) / 1e6
+    notes = [f"{len(sample.lanes)} lanes, {len(paths)} files, {size_mb:,.1f} MB"]
+    return notes + [f"caution: {warning}" for warning in warnings]
 
 
 def describe_alignment(path: str, reference_folder: str) -> dict[str, Any]:

@@ -28,6 +28,8 @@ _NO_HASHES: Hashes = np.zeros(0, dtype=np.uint64)
 INTERLEAVED_AS_SINGLE = (
     "reads come in pairs of one name: interleaved, but read as single; say so in the sheet (interleaved = yes)"
 )
+MATES_SWAPPED = "the read names say that second mates stand where first ones belong: swap fastq_1 and fastq_2"
+MATES_OUT_OF_TURN = "the read names say that the second mate of each interleaved pair comes first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def check_reads(lanes: list[dict[str, Any]], k: int = DEFAULT_K) -> dict[str, An
         without k-mers) and `warnings`.
 
     Raises:
-        ReadsError: A record is wrong, mates disagree, the quality offset is 64, or there are no reads.
+        ReadsError: A record is wrong, mates disagree or are the same one twice, the quality offset is 64, or there are
+            no reads.
     """
     total = ReadsStatistics(k)
     files: list[dict[str, Any]] = []
@@ -99,6 +102,7 @@ def check_reads(lanes: list[dict[str, Any]], k: int = DEFAULT_K) -> dict[str, An
             num_pairs += _check_mates(*sources)
         else:
             num_pairs += _check_single(sources[0], lane, warnings)
+        warnings += check_mate_numbers(lane)
         for source in sources:
             if source.statistics.has_offset_64():
                 raise ReadsError(
@@ -185,21 +189,44 @@ def _check_mates(first: _File, second: _File) -> int:
             f"{first.path} has {counts[0]:,} records, {second.path} has {counts[1]:,}: not mates, or one is cut off",
             reason="MATES_DIFFER",
         )
-    mates = [_mate(_header(source.path, 0)) for source in (first, second)] if num_pairs else [None, None]
-    if mates[0] is not None and mates[0] == mates[1]:
-        raise ReadsError(
-            f"{first.path} and {second.path}: both hold mate {mates[0]} ({quoted(_header(first.path, 0))})",
-            reason="MATES_DIFFER",
-        )
     return num_pairs
 
 
+def check_mate_numbers(lane: Lane) -> list[str]:
+    """Compares what the first reads of a lane say of themselves with where they stand.
+
+    Args:
+        lane: Its files are known to begin with whole records, or to hold none.
+
+    Returns:
+        A warning where second mates stand in the place of first ones; files without mate numbers say nothing.
+
+    Raises:
+        ReadsError: Both mates of the first pair have the same number.
+    """
+    if lane.fastq_2 is None and not lane.interleaved:
+        return []
+    places = [(lane.fastq_1, 0), (lane.fastq_2, 0) if lane.fastq_2 else (lane.fastq_1, 1)]
+    headers = [_header(path, record) for path, record in places]
+    mates = [_mate(header) for header in headers]
+    if mates == ["2", "1"]:
+        if lane.fastq_2 is None:
+            return [f"{lane.fastq_1.name}: {MATES_OUT_OF_TURN}"]
+        return [f"{lane.fastq_1.name} and {lane.fastq_2.name}: {MATES_SWAPPED}"]
+    if mates[0] is not None and mates[0] == mates[1]:
+        where = f"{lane.fastq_1} and {lane.fastq_2}: both hold" if lane.fastq_2 else f"{lane.fastq_1}: both reads are"
+        raise ReadsError(
+            f"{where} mate {mates[0]} ({quoted(headers[0])}); a pair is mate 1 and mate 2", reason="MATES_DIFFER"
+        )
+    return []
+
+
 def _header(path: Path, record: int) -> str:
-    """The first line of a record, without its ``@``; only to explain what is wrong."""
+    """The first line of a record, without its ``@``; empty where the file has no such record."""
     with open(path, "rb") as handle:
         is_gzip = handle.read(2) == GZIP_MAGIC
     with gzip.open(path) if is_gzip else open(path, "rb") as lines:
-        line: bytes = next(islice(lines, 4 * record, None))
+        line: bytes = next(islice(lines, 4 * record, None), b"")
     return line[1:].decode("latin-1").strip()
 
 

@@ -5,6 +5,7 @@ FEW_SCORED                less than half of the alleles have a score
 NO_BASE_QUALITIES         the reads have no base qualities, by which errors are told from variants
 FEW_ALIGNED               less than four fifths of the reads are aligned
 INTERLEAVED_AS_SINGLE     single reads come in pairs of one name
+MATES_SWAPPED             by the read names, second mates stand where first ones belong
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tasks.reads.fastq import INTERLEAVED_AS_SINGLE
+from tasks.reads.fastq import INTERLEAVED_AS_SINGLE, MATES_OUT_OF_TURN, MATES_SWAPPED
 
 _FEW_SCORED, _FEW_ALIGNED = 0.5, 0.8
+_WORD_OF_READS = {
+    INTERLEAVED_AS_SINGLE: "INTERLEAVED_AS_SINGLE",
+    MATES_SWAPPED: "MATES_SWAPPED",
+    MATES_OUT_OF_TURN: "MATES_SWAPPED",
+}
 
 Json = dict[str, Any]
 
@@ -32,7 +38,8 @@ def data_warnings(sample_id: str, summaries: Mapping[str, Json]) -> list[Json]:
 def _warnings(summaries: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     intake, output = summaries.get("intake", {}), summaries.get("output")
     reads, alignment = intake.get("reads", {}), intake.get("alignment")
-    yield from (("INTERLEAVED_AS_SINGLE", text) for text in reads.get("warnings", ()) if INTERLEAVED_AS_SINGLE in text)
+    for text in reads.get("warnings", ()):
+        yield from ((word, text) for words, word in _WORD_OF_READS.items() if words in text)
     if alignment and alignment["counts"]["used"] and not alignment["base_quality_mean"]:
         yield "NO_BASE_QUALITIES", "no read has base qualities: its calls are not to be relied on"
     if alignment and alignment["mapping_rate"] < _FEW_ALIGNED:

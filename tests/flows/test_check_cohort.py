@@ -9,6 +9,7 @@ import pytest
 
 from flows.check_cohort import check_cohort
 from flows.shared_details import SharedDetails
+from tasks import precheck
 from tests.tasks.variant_files import make_genome, vcf_text
 
 CONTIGS = tuple(f"##contig=<ID=chr1{number or ''},length={1000 + number}>" for number in range(40))
@@ -74,6 +75,25 @@ def test_what_is_dropped_of_regions_is_told(tmp_path: Path, reference: Path) -> 
     assert [line.split(":")[0] for line in told] == ["regions", "ok      A"]
     assert "1 on chr9: " in told[0]
     assert "1 on chr8: " in told[1]
+
+
+@pytest.mark.parametrize("max_whole_bytes", [precheck.MAX_WHOLE_BYTES, 1], ids=["read whole", "too large for that"])
+def test_mates_in_the_wrong_place_are_told(
+    tmp_path: Path, reference: Path, max_whole_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precheck, "MAX_WHOLE_BYTES", max_whole_bytes)
+    for name, mate in (("a_1.fq", 1), ("a_2.fq", 2), ("b_1.fq", 1)):
+        (tmp_path / name).write_text("".join(f"@r{i}/{mate}\n{'ACGT' * 25}\n+\n{'I' * 100}\n" for i in range(20)))
+    rows = ["S,a_2.fq,a_1.fq", "T,b_1.fq,c_1.fq"]
+    (tmp_path / "c_1.fq").write_text((tmp_path / "a_1.fq").read_text())
+    sheet = tmp_path / "reads.csv"
+    sheet.write_text("\n".join(["sample,fastq_1,fastq_2", *rows, ""]))
+    lines, num_faults = check_cohort(sheet, reference, None)
+    assert num_faults == 1
+    (swapped,) = [line for line in lines if line.startswith("ok      S:")]
+    assert swapped.count("caution: a_2.fq and a_1.fq: the read names say that second mates stand") == 1
+    (same,) = [line for line in lines if line.startswith("FAULT   T: MATES_DIFFER")]
+    assert "c_1.fq: both hold mate 1" in same
 
 
 def test_details_keep_to_their_samples() -> None:

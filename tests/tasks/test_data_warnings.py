@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.reads.fastq import INTERLEAVED_AS_SINGLE
+from tasks.reads.fastq import INTERLEAVED_AS_SINGLE, MATES_SWAPPED
 from tasks.reporting.data_warnings import data_warnings
 
 ALIGNMENT = {"counts": {"used": 90}, "base_quality_mean": 31.0, "mapping_rate": 0.99}
@@ -28,6 +28,7 @@ def test_a_usual_sample_has_none() -> None:
         ({"intake": {"alignment": {**ALIGNMENT, "base_quality_mean": 0.0}}}, "NO_BASE_QUALITIES"),
         ({"intake": {"alignment": {**ALIGNMENT, "mapping_rate": 0.49}}}, "FEW_ALIGNED"),
         ({"intake": {"reads": {"warnings": [f"a.fq: {INTERLEAVED_AS_SINGLE}"]}}}, "INTERLEAVED_AS_SINGLE"),
+        ({"intake": {"reads": {"warnings": [f"a.fq and b.fq: {MATES_SWAPPED}"]}}}, "MATES_SWAPPED"),
         ({"output": {**OUTPUT, "records_in": 0, "alleles": 0, "scored": 0}}, "NO_RECORDS"),
         ({"output": {**OUTPUT, "scored": 4, "skipped": {"UNKNOWN_CONTIG": 6}}}, "FEW_SCORED"),
     ],

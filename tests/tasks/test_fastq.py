@@ -12,7 +12,7 @@ import pytest
 from monitoring.kmers import KmerProfile
 from tasks.errors import ReadsError
 from tasks.isolation import run_isolated
-from tasks.reads.fastq import check_reads
+from tasks.reads.fastq import MATES_OUT_OF_TURN, MATES_SWAPPED, check_reads
 from tests.tasks.fastq_text import bgzip, record, write
 
 
@@ -82,7 +82,25 @@ def test_mates_that_differ(tmp_path: Path) -> None:
 def test_the_same_mate_twice(tmp_path: Path) -> None:
     for header in ("r/1", "r 1:N:0:ACGT"):
         files = [write(tmp_path / f"{i}.fq", record(header, "ACGT")) for i in range(2)]
-        assert "both hold mate 1" in refusal(*files).message
+        error = refusal(*files)
+        assert "0.fq" in error.message
+        assert "1.fq: both hold mate 1" in error.message
+
+
+@pytest.mark.parametrize(("one", "two"), [("r/1", "r/2"), ("r 1:N:0:ACGT", "r 2:N:0:ACGT")])
+def test_swapped_mates_are_told_with_their_files(tmp_path: Path, one: str, two: str) -> None:
+    first, second = (write(tmp_path / f"{i}.fq", record(name, "ACGT")) for i, name in enumerate((one, two)))
+    assert check(first, second)["warnings"] == []
+    (warning,) = check(second, first)["warnings"]
+    assert warning == f"1.fq and 0.fq: {MATES_SWAPPED}"
+
+
+def test_interleaved_mates_have_their_turns(tmp_path: Path) -> None:
+    texts = {mates: "".join(record(f"r/{mate}", "ACGT") for mate in mates) for mates in ("12", "21", "11")}
+    files = {mates: write(tmp_path / f"{mates}.fq", text) for mates, text in texts.items()}
+    assert check(files["12"], interleaved=True)["warnings"] == []
+    assert check(files["21"], interleaved=True)["warnings"] == [f"21.fq: {MATES_OUT_OF_TURN}"]
+    assert "both reads are mate 1" in refusal(files["11"], interleaved=True).message
 
 
 def test_interleaved(tmp_path: Path) -> None:
