@@ -149,6 +149,10 @@ class CustomCollector(Collector):
             raise ValueError(f"metric {name!r} is already a {family.kind}, {family.description!r}")
         return family
 
+    def describe(self) -> list[Metric]:
+        """Nothing: families come and go, and no registry need know their names."""
+        return []
+
     def collect(self) -> Iterator[Metric]:
         """Yields the families of the page (called by prometheus_client for every scrape)."""
         with self._lock:

@@ -50,6 +50,11 @@ def complete(message: Any, backend: str, signature: Signature | None) -> ModelCo
     where = f"model {full.name!r}"
     if full.max_batch_size < 0:
         raise ModelLoadError(f"{where}: max_batch_size is {full.max_batch_size}", field="max_batch_size")
+    if full.cc_model_filenames and backend != "tensorrt":
+        raise ModelLoadError(
+            f"{where}: cc_model_filenames is not supported by this server for the backend {backend!r}",
+            field="cc_model_filenames",
+        )
     if signature is not None:
         _complete_batching(full, signature, where)
         _complete_tensors(full.input, signature.inputs, full.max_batch_size > 0, f"{where}: input", all_needed=True)

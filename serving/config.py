@@ -40,7 +40,7 @@ FILE_BACKENDS = {
     "model.savedmodel/saved_model.pb": "tensorflow",
 }
 
-_WHOLE = frozenset({"dynamic_batching", "version_policy", "parameters", "response_cache"})
+_WHOLE = frozenset({"dynamic_batching", "version_policy", "parameters", "response_cache", "cc_model_filenames"})
 _PARTS: dict[str, frozenset[str]] = {
     "sequence_batching": frozenset({"iterative_sequence"}),
     "sequence_batching.oldest": frozenset({"max_candidate_sequences"}),
@@ -51,6 +51,7 @@ _PARTS: dict[str, frozenset[str]] = {
     "output": frozenset({"name", "data_type", "dims", "reshape"}),
     "instance_group": frozenset({"name", "kind", "count", "gpus"}),
     "ensemble_scheduling.step": frozenset({"model_name", "model_version", "input_map", "output_map"}),
+    "model_transaction_policy": frozenset(),
     "optimization.graph": frozenset({"level"}),
     "optimization.execution_accelerators": frozenset({"gpu_execution_accelerator", "cpu_execution_accelerator"}),
 }

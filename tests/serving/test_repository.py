@@ -63,6 +63,11 @@ def test_listed_tensors_are_completed(tmp_path):
             'optimization { execution_accelerators { cpu_execution_accelerator { name: "x" } } }',
             "accelerator 'x' is not",
         ),
+        (
+            'cc_model_filenames { key: "7.5" value: "x.onnx" }',
+            "cc_model_filenames is not supported by this server for the backend 'onnxruntime'",
+        ),
+        ('backend: "tensorrt"', r"backend 'tensorrt' cannot be used here: it needs the package tensorrt"),
         ('platform: "caffe2_netdef"', "platform 'caffe2_netdef' is not supported"),
         ('backend: "mystery"', "no backend 'mystery'; there are"),
         ('name: "other"', "name is 'other', but the folder is 'm'"),
@@ -96,7 +101,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, config, words):
 def test_every_field_of_the_message_is_supported_or_refused(tmp_path):
     supported = {"name", "platform", "backend", "version_policy", "max_batch_size", "input", "output", "optimization"}
     supported |= {"dynamic_batching", "ensemble_scheduling", "instance_group", "default_model_filename", "parameters"}
-    supported |= {"response_cache"}
+    supported |= {"response_cache", "cc_model_filenames"}
     for field in model_config_pb2.ModelConfig.DESCRIPTOR.fields:
         if field.name in supported:
             continue

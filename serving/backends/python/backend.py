@@ -175,7 +175,13 @@ class PythonBackend(Backend):
 
 
 def _model_class(modules: ModelModules, message: Any) -> Any:
-    module = modules.load(message.default_model_filename or DEFAULT_FILE)
+    file = message.default_model_filename or DEFAULT_FILE
+    try:
+        module = modules.load(file)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _load_error(message.name, f"{file} failed", error) from error
     kind = getattr(module, CLASS_NAME, None)
     if not isinstance(kind, type) or not callable(getattr(kind, "execute", None)):
         raise ModelLoadError(f"{module.__file__} has no class {CLASS_NAME} with a method execute")
@@ -184,7 +190,8 @@ def _model_class(modules: ModelModules, message: Any) -> Any:
 
 def _load_error(model: str, what: str, error: BaseException) -> ModelLoadError:
     if isinstance(error, ModelLoadError):
-        return ModelLoadError(f"model {model!r}: {error.message}", field=error.field)
+        message = error.message if error.message.startswith("model ") else f"model {model!r}: {error.message}"
+        return ModelLoadError(message, field=error.field)
     text = str(error) if isinstance(error, TritonModelException) else f"{type(error).__name__}: {error}"
     return ModelLoadError(f"model {model!r}: {what}: {text}{_place(error)}")
 
