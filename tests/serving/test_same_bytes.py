@@ -83,11 +83,10 @@ def write_onnx(repository, name):
 
 @pytest.mark.parametrize("write", [write_torch, write_onnx])
 @pytest.mark.parametrize("name", list(SHAPES))
-@pytest.mark.parametrize("threads", [1, 2])
-def test_rows_are_bit_equal_in_every_batch(tmp_path, name, write, threads):
+def test_rows_are_bit_equal_in_every_batch(tmp_path, name, write):
     write(tmp_path, name)
     x = RNG.normal(size=(NUM_ROWS, *SHAPES[name])).astype(np.float32)
-    with ModelServer(tmp_path, threads=threads) as server:
+    with ModelServer(tmp_path) as server:
 
         def rows(start, stop):
             return server.infer("m", {"x": x[start:stop]})["y"]
