@@ -200,7 +200,8 @@ def _check_reads(sample: Sample) -> list[str]:
     for path in paths:
         # The first block alone: whether it is FASTQ at all. The whole is checked when the work begins.
         next(iter(read_records(path)), None)
-    warnings = [each for lane in sample.lanes for each in check_mate_numbers(Lane(lane.fastq_1, lane.fastq_2, lane.interleaved))]
+    lanes = [Lane(lane.fastq_1, lane.fastq_2, lane.interleaved) for lane in sample.lanes]
+    warnings = [each for lane in lanes for each in check_mate_numbers(lane)]
     size_mb = sum(path.stat().st_size for path in paths) / 1e6
     notes = [f"{len(sample.lanes)} lanes, {len(paths)} files, {size_mb:,.1f} MB"]
     return notes + [f"caution: {warning}" for warning in warnings]

@@ -26,23 +26,25 @@ def page(registry=REGISTRY):
 
 
 def test_a_server_built_twice_goes_on_counting(tmp_path):
-    write_model(tmp_path, "twice", affine(), "max_batch_size: 8 dynamic_batching { } response_cache { enable: true }")
+    write_model(
+        tmp_path, "built_twice", affine(), "max_batch_size: 8 dynamic_batching { } response_cache { enable: true }"
+    )
     x = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     for times in (1, 2):
         with ModelServer(tmp_path) as server:
-            server.infer("twice", {"x": x})
-            server.infer("twice", {"x": x})
+            server.infer("built_twice", {"x": x})
+            server.infer("built_twice", {"x": x})
             samples = page()
             assert samples["cohortflow_cache_bytes", ""] == server.cache_statistics()["memory_bytes"]
-        assert samples["nv_inference_request_success", "twice"] == 2 * times
-        assert samples["nv_inference_count", "twice"] == 10 * times
-        assert samples["nv_inference_exec_count", "twice"] == 2 * times
-        assert samples["nv_cache_num_hits_per_model", "twice"] == 10 * times
-        assert samples["nv_cache_num_misses_per_model", "twice"] == 10 * times
-        assert samples["nv_inference_request_duration_us", "twice"] > 0
-        assert samples["cohortflow_inference_batch_rows_count", "twice"] == 2 * times
-        assert samples["nv_inference_pending_request_count", "twice"] == 0
-    assert ("nv_inference_pending_request_count", "twice") not in page()
+        assert samples["nv_inference_request_success", "built_twice"] == 2 * times
+        assert samples["nv_inference_count", "built_twice"] == 10 * times
+        assert samples["nv_inference_exec_count", "built_twice"] == 2 * times
+        assert samples["nv_cache_num_hits_per_model", "built_twice"] == 10 * times
+        assert samples["nv_cache_num_misses_per_model", "built_twice"] == 10 * times
+        assert samples["nv_inference_request_duration_us", "built_twice"] > 0
+        assert samples["cohortflow_inference_batch_rows_count", "built_twice"] == 2 * times
+        assert samples["nv_inference_pending_request_count", "built_twice"] == 0
+    assert ("nv_inference_pending_request_count", "built_twice") not in page()
 
 
 def test_a_failure_is_counted_once_with_its_reason(tmp_path):

@@ -57,7 +57,7 @@ def test_listed_tensors_are_completed(tmp_path):
         ('max_batch_size: 8 input { name: "x" format: FORMAT_NCHW }', "a format is that of 3 dims"),
         ("instance_group { rate_limiter { } }", "instance_group.rate_limiter is not supported"),
         ("instance_group { kind: KIND_MODEL }", "instance_group.kind KIND_MODEL is not supported"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy is not supported"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled is not supported"),
         ("optimization { cuda { graphs: true } }", "optimization.cuda is not supported"),
         (
             'optimization { execution_accelerators { cpu_execution_accelerator { name: "x" } } }',
@@ -101,7 +101,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, config, words):
 def test_every_field_of_the_message_is_supported_or_refused(tmp_path):
     supported = {"name", "platform", "backend", "version_policy", "max_batch_size", "input", "output", "optimization"}
     supported |= {"dynamic_batching", "ensemble_scheduling", "instance_group", "default_model_filename", "parameters"}
-    supported |= {"response_cache", "cc_model_filenames"}
+    supported |= {"response_cache", "cc_model_filenames", "model_transaction_policy"}
     for field in model_config_pb2.ModelConfig.DESCRIPTOR.fields:
         if field.name in supported:
             continue
