@@ -67,7 +67,8 @@ class CachedModel:
         key = (
             tuple([(name, array.shape[1:]) for name, array in call.inputs.items()]),
             call.outputs,
-            tuple(sorted(call.parameters.items())) if call.parameters else (),
+            # 1, 1.0 and True are equal, but not the same parameter.
+            tuple(sorted((name, type(value), value) for name, value in call.parameters.items())),
         )
         kind = self._kinds.get(key)
         if kind is None:
