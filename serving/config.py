@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from serving.errors import ModelLoadError
@@ -166,14 +166,32 @@ def read_config(folder: Path) -> Any:
             text_format.Parse(path.read_text(encoding="utf-8"), message)
         except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
             raise ModelLoadError(f"model {folder.name!r}: {path}: {error}") from error
-    if message.name not in ("", folder.name):
+    return _checked(message, folder.name, str(path))
+
+
+def parse_config(name: str, text: bytes) -> Any:
+    """Parses the JSON form of a model's ModelConfig, as a load request carries it.
+
+    Raises:
+        ModelLoadError: Not that form, another name than the model's, or an unsupported field.
+    """
+    message = model_config_pb2.ModelConfig()
+    try:
+        json_format.Parse(text, message)
+    except (json_format.ParseError, UnicodeDecodeError) as error:
+        raise ModelLoadError(f"model {name!r}: the config of the load request: {error}", field="config") from error
+    return _checked(message, name, "the config of the load request")
+
+
+def _checked(message: Any, name: str, where: str) -> Any:
+    if message.name not in ("", name):
         raise ModelLoadError(
-            f"model {folder.name!r}: {path}: name is {message.name!r}, but the folder is {folder.name!r}", field="name"
+            f"model {name!r}: {where}: name is {message.name!r}, but the model is {name!r}", field="name"
         )
-    message.name = folder.name
+    message.name = name
     for field in _set_fields(message, ""):
         if not _is_supported(field):
-            raise ModelLoadError(f"model {folder.name!r}: {path}: {field} is not supported by this server", field=field)
+            raise ModelLoadError(f"model {name!r}: {where}: {field} is not supported by this server", field=field)
     return message
 
 

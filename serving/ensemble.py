@@ -70,13 +70,10 @@ class Ensemble(Served):
                 raise ModelLoadError(f"{where}: step {number}: {error.message}", field="ensemble_scheduling") from error
             steps.append(_make_step(number, model, dict(step.input_map), dict(step.output_map)))
         _check(where, config.inputs, config.outputs, steps, config.is_batched)
-        digest = execution_digest(
-            config, files_sha256(folder.version_path(version)), ENSEMBLE, [], [step.model.digest for step in steps]
-        )
-        super().__init__(folder.name, version, config, digest, services)
+        files = files_sha256(folder.version_path(version))
+        digest = execution_digest(config, files, ENSEMBLE, [], [step.model.digest for step in steps])
+        super().__init__(folder, version, config, files, digest, services)
         self._steps = steps
-        self._changed = threading.Condition(threading.Lock())
-        self._num_running = 0
         self._uses = Counter(tensor for step in steps for tensor in set(step.inputs.values()))
         self._uses.update(spec.name for spec in config.outputs)
         self._does_block = services.cache.has_second
@@ -84,10 +81,13 @@ class Ensemble(Served):
     def start(self) -> None:
         """Nothing of its own runs."""
 
-    def close(self) -> None:
-        """Waits for the calls in flight; they need its models, which must be closed after it."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._num_running == 0)
+    def _stop(self) -> None:
+        """Nothing of its own runs."""
+
+    @property
+    def parts(self) -> tuple[Served, ...]:
+        """Its steps' models: calls in flight need them, so they must be closed after it."""
+        return tuple(step.model for step in self._steps)
 
     def _begin(self, call: Call) -> Answer:
         run = self._make_run(call)
@@ -103,16 +103,7 @@ class Ensemble(Served):
         return run.answer
 
     def _make_run(self, call: Call) -> _Run:
-        run = _Run(self.label, call, self._steps, self._uses, self._ended, does_block=self._does_block)
-        with self._changed:
-            self._num_running += 1
-        return run
-
-    def _ended(self) -> None:
-        with self._changed:
-            self._num_running -= 1
-            if not self._num_running:
-                self._changed.notify_all()
+        return _Run(self.label, call, self._steps, self._uses, does_block=self._does_block)
 
 
 class _Run:
@@ -129,7 +120,6 @@ class _Run:
         call: Call,
         steps: Sequence[Step],
         uses: Mapping[str, int],
-        ended: Callable[[], None],
         *,
         does_block: bool,
     ) -> None:
@@ -144,7 +134,6 @@ class _Run:
         # By the step's number; None while it is being submitted.
         self._running: dict[int, Answer | None] = {}
         self._is_over = False
-        self._ended = ended
         self.answer.add_done_callback(self._end)
 
     def drive(self) -> None:
@@ -230,7 +219,6 @@ class _Run:
                     running.cancel()
         if self.events is not None:
             self.events.put(None)
-        self._ended()
 
 
 def _make_step(number: int, model: Served, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Step:

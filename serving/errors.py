@@ -4,7 +4,8 @@
     ├── NotFoundError           no such model or version
     ├── InvalidArgumentError    the request does not fit the model: name, type, shape, priority
     ├── UnavailableError        the queue is full, or the server is not running: try again
-    │   └── QueueTimeoutError   the time that the queue policy gives to a waiting request is over
+    │   ├── QueueTimeoutError   the time that the queue policy gives to a waiting request is over
+    │   └── RetiredError        the version was replaced or unloaded just now: ask for the model again
     ├── DeadlineExceededError   the time given to the request is over
     ├── CancelledError          the request was cancelled by its sender
     ├── ModelLoadError          a repository, a config.pbtxt or a model file cannot be served
@@ -75,6 +76,10 @@ class QueueTimeoutError(UnavailableError):
     """A waiting request's time in the queue was over (Triton's code for it is UNAVAILABLE)."""
 
     reason = "TIMEOUT"
+
+
+class RetiredError(UnavailableError):
+    """The version that a request was meant for takes none any more; another one may."""
 
 
 class DeadlineExceededError(ServingError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from serving.completion import complete
 from serving.config import ENSEMBLE, InstanceGroup, ModelConfig
 from serving.deadlines import DeadlineWatch
 from serving.digest import execution_digest
-from serving.errors import ModelLoadError, ServingError
+from serving.errors import ModelLoadError, RetiredError, ServingError, UnavailableError
 from serving.instance import Instance
 from serving.invariance import PROBE_LENGTH, measure_row_multiple
 from serving.length_choice import LengthChoice
@@ -29,6 +32,11 @@ from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.sequences import SequenceBatcher
 from serving.statistics import ModelStatistics
+
+log = logging.getLogger(__name__)
+
+STOP_S = 1.0
+"""Given to threads to end when the limit for what is in flight is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,8 @@ class Served(ABC):
     """What a server answers from: one version of a model or of an ensemble.
 
     Attributes:
+        folder: Where it was loaded from.
+        files: SHA-256 of the version's files, as they were then.
         label: Its name and version, for messages.
         row_multiple: Its batches are padded to a multiple of so many rows.
         digest: Everything its numbers depend on besides their inputs.
@@ -52,15 +62,18 @@ class Served(ABC):
 
     def __init__(
         self,
-        name: str,
+        folder: ModelFolder,
         version: int,
         config: ModelConfig,
+        files: Mapping[str, str],
         digest: str,
         services: Services,
     ) -> None:
-        self.name = name
+        self.folder = folder
+        self.name = name = folder.name
         self.version = version
         self.config = config
+        self.files = files
         self.digest = digest
         self.label = f"{'ensemble' if config.backend == ENSEMBLE else 'model'} {name!r} version {version}"
         self.statistics = ModelStatistics(name, str(version))
@@ -72,11 +85,17 @@ class Served(ABC):
             self._cached = CachedModel(self.label, digest, config, self.statistics, services.cache, self._begin)
         is_ordered = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
         self._order = ArrivalOrder(self.label) if is_ordered else None
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._num_in_flight = 0
+        self._in_flight: set[Answer] = set()
+        self._is_retired = False
 
     def submit(self, call: Call) -> Answer:
         """Takes a call in; its request is counted once, whatever becomes of it.
 
         Raises:
+            RetiredError: This version takes no more calls; the request is not counted.
             ServingError: The call was not taken.
         """
         return self._counted(call, self._cached.submit if self._cached else self._begin)
@@ -84,6 +103,11 @@ class Served(ABC):
     def run(self, call: Call) -> Answer:
         """As `submit`, but this thread may do the work and may come back with the answer settled."""
         return self._counted(call, self._cached.submit if self._cached else self._begin_here)
+
+    @property
+    def parts(self) -> tuple[Served, ...]:
+        """For an ensemble its steps' models, in the order of the configuration."""
+        return ()
 
     @property
     def num_waiting(self) -> int:
@@ -99,9 +123,50 @@ class Served(ABC):
     def start(self) -> None:
         """Starts its threads."""
 
+    def warm_up(self) -> None:  # noqa: B027 - an ensemble has nothing of its own to warm
+        """Executes the configuration's ``model_warmup``, counted nowhere.
+
+        Raises:
+            ModelLoadError: A sample does not fit the model, or the model fails on it.
+        """
+
+    def retire(self) -> None:
+        """Takes no more calls; those in flight go on."""
+        with self._lock:
+            self._is_retired = True
+
+    def drain(self, limit_s: float | None = None) -> bool:
+        """Waits until nothing is in flight; False when something still is after `limit_s` seconds (None: no limit)."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._num_in_flight, limit_s)
+
+    def give_up(self) -> None:
+        """Fails whatever is in flight."""
+        for answer in list(self._in_flight):
+            answer.settle(error=UnavailableError(f"{self.label}: stopped before the answer was there"))
+
+    def close(self, limit_s: float | None = None) -> None:
+        """Takes no more calls, finishes those in flight, and stops.
+
+        Args:
+            limit_s: Seconds after which calls in flight are failed, and an execution that does not end is left behind;
+                None: never.
+        """
+        self.retire()
+        if limit_s is None:
+            self.drain()
+            self._stop()
+            return
+        ends_s = time.monotonic() + limit_s
+        if not self.drain(limit_s):
+            self.give_up()
+        stopping = threading.Thread(target=self._stop, name=f"serving-stop-{self.label}", daemon=True)
+        stopping.start()
+        stopping.join(max(ends_s - time.monotonic(), STOP_S))
+
     @abstractmethod
-    def close(self) -> None:
-        """Finishes what is in flight and stops."""
+    def _stop(self) -> None:
+        """Ends its threads and lets go of what it holds; nothing is in flight, or was given up."""
 
     @abstractmethod
     def _begin(self, call: Call) -> Answer:
@@ -112,19 +177,38 @@ class Served(ABC):
 
     def _counted(self, call: Call, begin: Callable[[Call], Answer]) -> Answer:
         begun_ns = self._clock_ns()
+        with self._lock:
+            if self._is_retired:
+                raise RetiredError(f"{self.label}: was replaced or unloaded")
+            self._num_in_flight += 1
         try:
             answer = begin(call) if self._order is None else self._order.submit(call, begin)
-        except ServingError as error:
-            self.statistics.add_request(call.rows, self._clock_ns() - begun_ns, error.reason)
+        except BaseException as error:
+            self._leave(None)
+            if isinstance(error, ServingError):
+                self.statistics.add_request(call.rows, self._clock_ns() - begun_ns, error.reason)
             raise
-        answer.add_done_callback(
-            lambda done: self.statistics.add_request(
+        answer.version = self.version
+        self._in_flight.add(answer)
+
+        def finish(done: Answer) -> None:
+            self.statistics.add_request(
                 call.rows, self._clock_ns() - begun_ns, done.error.reason if done.error else None
             )
-        )
+            self._leave(done)
+
+        answer.add_done_callback(finish)
         if call.deadline_ns is not None:
             self._watch.watch(answer, call.deadline_ns, Answer.expire)
         return answer
+
+    def _leave(self, answer: Answer | None) -> None:
+        with self._lock:
+            if answer is not None:
+                self._in_flight.discard(answer)
+            self._num_in_flight -= 1
+            if not self._num_in_flight:
+                self._changed.notify_all()
 
 
 class Model(Served):
@@ -149,20 +233,32 @@ class Model(Served):
         _check_inputs(config, kind)
         devices = [_devices(group, kind) for group in config.instance_groups]
         numerics = [kind.numerics(config, device) for group in devices for device in group]
-        digest = execution_digest(config, files_sha256(path), kind.version(), numerics)
-        super().__init__(folder.name, version, config.for_requests, digest, services)
+        files = files_sha256(path)
+        digest = execution_digest(config, files, kind.version(), numerics)
+        super().__init__(folder, version, config.for_requests, files, digest, services)
         self._whole_config = config
         self._takes_requests = kind.takes_requests
         self._backends: list[Backend] = []
         self._models = services.models
+        try:
+            instances = self._load_instances(kind, path, devices, threads, services)
+            self._scheduler = self._make_scheduler(instances, services)
+        except BaseException:
+            self._unload()
+            raise
+        self._instances = instances
+
+    def _load_instances(
+        self, kind: type[Backend], path: Path, devices: Sequence[list[Device]], threads: int, services: Services
+    ) -> list[Instance]:
         instances = []
-        for group, group_devices in zip(config.instance_groups, devices, strict=True):
+        for group, group_devices in zip(self._whole_config.instance_groups, devices, strict=True):
             for device in group_devices:
-                backends = self._load(kind, path, device, group.count, threads)
                 instances += [
-                    Instance(self.label, config, backend, self.statistics, services.clock_ns) for backend in backends
+                    Instance(self.label, self._whole_config, backend, self.statistics, services.clock_ns)
+                    for backend in self._load(kind, path, device, group.count, threads)
                 ]
-        self._scheduler = self._make_scheduler(instances, services)
+        return instances
 
     def _load(self, kind: type[Backend], path: Path, device: Device, count: int, threads: int) -> list[Backend]:
         backends = []
@@ -170,8 +266,8 @@ class Model(Served):
             backend = kind()
             backend.connect(self._models)
             backend.load(path, self._whole_config, device, threads)
+            self._backends.append(backend)
             backends.append(backend)
-        self._backends += backends
         return backends * count if kind.is_shareable else backends
 
     def _make_scheduler(self, instances: list[Instance], services: Services) -> Scheduler:
@@ -244,13 +340,19 @@ class Model(Served):
         SERVING.set_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
         SERVING.set_gauge(DEPTH_GAUGE, self.name, str(self.version), self._read_depths)
 
-    def close(self) -> None:
-        """Finishes waiting requests, stops the threads and unloads."""
+    def _stop(self) -> None:
         SERVING.remove_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
         SERVING.remove_gauge(DEPTH_GAUGE, self.name, str(self.version), self._read_depths)
         self._scheduler.close()
+        self._unload()
+
+    def _unload(self) -> None:
         for backend in self._backends:
-            backend.unload()
+            try:
+                backend.unload()
+            except Exception:
+                # The others must be let go of all the same.
+                log.exception("%s: unload failed", self.label)
 
     def _read_waiting(self) -> float:
         return self.num_waiting

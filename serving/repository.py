@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,18 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model as it lies in the repository: its parsed configuration and the versions its policy serves."""
+    """A model as it lies in the repository: its parsed configuration and the versions its policy serves.
+
+    Attributes:
+        holder: What removes `path` when nobody needs it any more, if it is not in the repository.
+    """
 
     name: str
     path: Path
     message: Any
     backend: str
     versions: tuple[int, ...]
+    holder: object = None
 
     def version_path(self, version: int) -> Path:
         """The folder of a version."""
@@ -44,8 +50,13 @@ def list_models(repository: Path) -> list[str]:
     return sorted(entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def read_model(repository: Path, name: str) -> ModelFolder:
+def read_model(repository: Path, name: str, message: Any = None) -> ModelFolder:
     """Reads a model's configuration and finds the versions to serve.
+
+    Args:
+        repository: The model repository.
+        name: The model's name.
+        message: A ModelConfig in place of its config.pbtxt.
 
     Raises:
         NotFoundError: The repository has no such model.
@@ -54,15 +65,24 @@ def read_model(repository: Path, name: str) -> ModelFolder:
     names = list_models(repository)
     if name not in names:
         raise NotFoundError(f"no model {name!r} in {repository}; it has {', '.join(names) or 'none'}")
-    path = repository / name
-    message = read_config(path)
+    return make_folder(name, repository / name, message)
+
+
+def make_folder(name: str, path: Path, message: Any = None, holder: object = None) -> ModelFolder:
+    """As `read_model`, for a folder that may lie anywhere.
+
+    Raises:
+        ModelLoadError: Its configuration is wrong, or no version is there that its policy asks for.
+    """
+    if message is None:
+        message = read_config(path)
     found = sorted(int(entry.name) for entry in path.iterdir() if entry.is_dir() and _VERSION.fullmatch(entry.name))
     files = version_files(path / str(found[-1])) if found else []
     backend = backend_name(message, files)
     if backend == ENSEMBLE and not found:
         # An ensemble's version folder is empty, and version control keeps no empty folders.
         found = [1]
-    return ModelFolder(name, path, message, backend, _apply_policy(message, found))
+    return ModelFolder(name, path, message, backend, _apply_policy(message, found), holder)
 
 
 def version_files(folder: Path) -> list[str]:
@@ -83,6 +103,25 @@ def files_sha256(folder: Path) -> dict[str, str]:
                 digest.update(block)
         digests[name] = digest.hexdigest()
     return digests
+
+
+def folder_state(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Path, time of change (ns) and size of every file below a model's folder: other files, another state."""
+    state = []
+    for path in folder.rglob("*"):
+        try:
+            status = path.stat()
+        except OSError:
+            # Removed at this very moment: the next look sees what is left.
+            continue
+        # The time of a folder changes with every cache file in it.
+        is_folder = stat.S_ISDIR(status.st_mode)
+        relative = path.relative_to(folder)
+        if not any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
+            state.append(
+                (relative.as_posix(), 0 if is_folder else status.st_mtime_ns, 0 if is_folder else status.st_size)
+            )
+    return tuple(sorted(state))
 
 
 def _apply_policy(message: Any, found: Sequence[int]) -> tuple[int, ...]:

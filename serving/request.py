@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from serving.answer import Answer
 from serving.errors import ExecutionError
 from serving.tensors import Tensors
+
+Parameters = Mapping[str, str | int | bool | float]
+"""A request's own parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Call:
     priority: int = 0
     timeout_us: int = 0
     deadline_ns: int | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     request_id: str = ""
 
 

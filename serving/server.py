@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from monitoring import metrics
 from serving.answer import Answer
 from serving.cache.rows import RowCache
 from serving.cache.seal import Seal
-from serving.config import ENSEMBLE
+from serving.control import ControlMode, ModelControl
 from serving.deadlines import DeadlineWatch
-from serving.ensemble import Ensemble
-from serving.errors import ModelLoadError, NotFoundError, ServingError, UnavailableError
-from serving.model import Model, Served, Services
-from serving.repository import ModelFolder, list_models, read_model
-from serving.request import Call
+from serving.errors import RetiredError, ServingError, UnavailableError
+from serving.model import Served, Services
+from serving.polling import DEFAULT_POLL_S, Polling
+from serving.request import Call, Parameters
+from serving.roster import IndexEntry, find_offer, find_served
 from serving.statistics import VersionStatistics
 from serving.tensors import VARIABLE, Tensors, TensorSpec, check_inputs, select_outputs
 
@@ -33,17 +33,10 @@ DEFAULT_CACHE_BYTES = 64 << 20
 DEFAULT_CACHE_BUDGET_MS = 50.0
 DEFAULT_NAMESPACE = "cohortflow"
 FLUSH_S = 10.0
+CLOSE_LIMIT_S = 30.0
+"""Source: tritonserver's --exit-timeout-secs."""
+NO_PARAMETERS: Parameters = MappingProxyType({})
 HMAC_KEY_VARIABLE = "COHORTFLOW_REDIS_HMAC_KEY"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """A version of a model in the repository: READY, UNAVAILABLE, LOADING or UNLOADING, and why."""
-
-    name: str
-    version: str
-    state: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +69,9 @@ class ModelServer:
         redis_url: A Redis that keeps rows of models with a response cache for other processes and later runs: ``redis://``
             or ``rediss://`` (TLS), with user and password. None: none.
         redis_namespace: Before every key.
+        control: What may change after the start. "none": nothing. "explicit": what `load` and `unload` say; `models`
+            None then loads none to begin with. "poll": what changes in the repository.
+        poll_s: With "poll": seconds between two looks at the repository.
         clock_ns: A clock in nanoseconds that never goes back.
 
     When the environment has COHORTFLOW_REDIS_HMAC_KEY, values in Redis are sealed with that key, and values sealed with
@@ -92,60 +88,70 @@ class ModelServer:
         cache_budget_ms: float = DEFAULT_CACHE_BUDGET_MS,
         redis_url: str | None = None,
         redis_namespace: str = DEFAULT_NAMESPACE,
-        control: Literal["none", "explicit", "poll"] = "none",
+        control: ControlMode = "none",
+        poll_s: float = DEFAULT_POLL_S,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._repository = Path(repository)
+        self._control = ModelControl(Path(repository), control, models, threads)
+        self._polling = Polling(self._control.poll, poll_s) if control == "poll" else None
         self._cache_bytes = cache_bytes
         self._cache_budget_s = cache_budget_ms / 1000
         self._redis_url = redis_url
         self._redis_namespace = redis_namespace
-        self._threads = threads
-        self._wanted = models
         self._clock_ns = clock_ns
         self._watch = DeadlineWatch(clock_ns)
         self._redis: RedisTier | None = None
         self._cache = RowCache(cache_bytes, None)
-        self._models: dict[str, dict[int, Served]] = {}
         self._is_running = False
+        self._is_live = False
+        self._is_draining = False
 
     def start(self) -> None:
         """Loads every wanted model and starts serving.
 
         Raises:
-            ModelLoadError: A model cannot be served; nothing stays loaded.
+            ModelLoadError: A model cannot be served; nothing stays loaded. (Not with control "poll": see `index`.)
             NotFoundError: A wanted model is not in the repository.
         """
         metrics.register()
         self._redis = self._make_redis()
         self._cache = RowCache(self._cache_bytes, self._redis)
         self._watch.start()
+        self._is_live = True
         try:
             if self._redis is not None:
                 self._redis.start()
-            for name in list_models(self._repository) if self._wanted is None else self._wanted:
-                self._load(name, ())
+            self._control.start(Services(self._watch, self._cache, self._clock_ns, self))
         except BaseException:
             self.close()
             raise
         metrics.SERVING.set_gauge(metrics.CACHE_GAUGE, "", "", self._read_cache_bytes)
+        self._is_draining = False
         self._is_running = True
+        if self._polling is not None:
+            self._polling.start()
 
-    def close(self) -> None:
+    def drain(self) -> None:
+        """Says from now on that it is not ready, so that requests go elsewhere; those that come are still answered."""
+        self._is_draining = True
+
+    def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
         """Takes no more requests, finishes those in flight, and stops; a second call does nothing.
 
         Rows still to be written to Redis are written, for at most `FLUSH_S` seconds and while Redis takes them.
+
+        Args:
+            limit_s: Seconds after which requests in flight are failed; an execution that does not end is left behind.
         """
         self._is_running = False
         metrics.SERVING.remove_gauge(metrics.CACHE_GAUGE, "", "", self._read_cache_bytes)
-        # An ensemble was loaded after its steps, and is closed before them.
-        for versions in reversed(self._models.values()):
-            for model in versions.values():
-                model.close()
-        self._models = {}
+        if self._polling is not None:
+            self._polling.close()
+        self._control.close(limit_s)
         if self._redis is not None:
             self._redis.close(FLUSH_S)
         self._watch.close()
+        self._is_live = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -166,7 +172,8 @@ class ModelServer:
         priority: int = 0,
         timeout_us: int = 0,
         deadline_s: float | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Parameters = NO_PARAMETERS,
+        key: str | None = None,
         request_id: str = "",
     ) -> Tensors:
         """Computes a model's outputs for any number of rows, and waits for them.
@@ -180,7 +187,8 @@ class ModelServer:
             priority: Priority level from 1 (highest); 0: the model's default.
             timeout_us: Longest time in the queue, where the model's queue policy allows an override; 0: the policy's.
             deadline_s: Seconds after which the request is given up; None: never.
-            parameters: The request's own parameters, for models that read them; part of its identity in the cache.
+            parameters: The request's own parameters; answers are cached by them.
+            key: Requests with the same key get the same version, where a model's traffic is split; None: any.
             request_id: The sender's name for the request, for models that read it.
 
         Returns:
@@ -193,13 +201,17 @@ class ModelServer:
             DeadlineExceededError: The deadline, or the queue policy's timeout, passed.
             ExecutionError: The backend failed, or gave NaN or something else than its configuration says.
         """
-        served = self._find(model, version)
-        names = select_outputs(served.label, served.config.outputs, outputs)
-        call = self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
-        if not call.rows:
-            return _no_rows(served, names)
-        result = served.run(call).result()
-        return result if served.config.is_batched else {name: array[0] for name, array in result.items()}
+        while True:
+            served = self._find(model, version)
+            call = self._call(served, inputs, outputs, priority, timeout_us, deadline_s, parameters, request_id)
+            if not call.rows:
+                return _no_rows(served, call.outputs)
+            try:
+                result = served.run(call).result()
+            except RetiredError:
+                # It was replaced between the two lines: its successor is there.
+                continue
+            return result if served.config.is_batched else {name: array[0] for name, array in result.items()}
 
     def submit(
         self,
@@ -211,69 +223,85 @@ class ModelServer:
         priority: int = 0,
         timeout_us: int = 0,
         deadline_s: float | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Parameters = NO_PARAMETERS,
         key: str | None = None,
         request_id: str = "",
     ) -> Answer:
         """As `infer`, without waiting: the answer's `result` waits, its `cancel` gives the request up.
 
-        The answer's arrays are always [rows, *dims]; rows must not be 0.
+        The answer's arrays are always [rows, *dims]; rows must not be 0. Its `version` is the one that answers.
         """
-        served = self._find(model, version)
-        names = select_outputs(served.label, served.config.outputs, outputs)
-        call = self._call(served, inputs, names, priority, timeout_us, deadline_s, parameters, request_id)
-        answer = served.submit(call)
-        answer.version = served.version
-        return answer
+        while True:
+            served = self._find(model, version)
+            call = self._call(served, inputs, outputs, priority, timeout_us, deadline_s, parameters, request_id)
+            try:
+                return served.submit(call)
+            except RetiredError:
+                continue
 
-    @property
-    def submit_may_wait(self) -> bool:
-        """Whether `submit` may wait for Redis, for as long as the cache's budget."""
-        return self._redis is not None
+    def load(self, name: str, *, config: bytes | None = None, files: Mapping[str, bytes] | None = None) -> None:
+        """Loads or reloads a model as it now lies in the repository, and with an ensemble the steps not yet loaded.
 
-    @property
-    def live(self) -> bool:
-        """Whether this process answers at all."""
-        return True
+        Versions that did not change stay as they are. Requests go on: the new versions, and ensembles made of them,
+        take the place of the old ones all at once, and those finish what they have begun.
+
+        Args:
+            name: The model.
+            config: JSON of a ModelConfig in place of its config.pbtxt, until the next load.
+            files: ``<version>/<path>`` to contents, in place of its version folders; they need a `config`.
+
+        Raises:
+            ModelLoadError: It cannot be served; what was served still is.
+            NotFoundError: The repository has no such model.
+            InvalidArgumentError: The parameters are wrong.
+            UnavailableError: The server is not running, or its control mode is not "explicit".
+        """
+        self._control.load(name, config, files)
+
+    def unload(self, name: str, *, version: int | None = None, with_dependents: bool = False) -> None:
+        """Takes a model or one version of it out: new requests for it are NOT_FOUND, those in flight are finished.
+
+        Returns at once; the index tells when nothing is in flight any more.
+
+        Args:
+            name: The model.
+            version: Only this version; None: all.
+            with_dependents: Whether the models that were loaded only as its steps go as well.
+
+        Raises:
+            NotFoundError: It is not served.
+            InvalidArgumentError: An ensemble that is served needs it.
+            UnavailableError: The server is not running, or its control mode is not "explicit".
+        """
+        self._control.unload(name, version, with_dependents=with_dependents)
+
+    def index(self, *, only_ready: bool = False) -> list[IndexEntry]:
+        """Every version that is known and every model of the repository, sorted, with states and the reasons."""
+        return [entry for entry in self._control.index() if entry.state == "READY" or not only_ready]
 
     def config(self, model: str, version: int | None = None) -> Any:
-        """The completed configuration: a ModelConfig message.
+        """The completed configuration: a ModelConfig message, not to be changed.
 
         Raises:
             NotFoundError: No such model or version.
         """
         return self._find(model, version).config.message
 
-    def index(self, *, only_ready: bool = False) -> list[IndexEntry]:
-        """Every model's versions."""
-        return [
-            IndexEntry(name, str(version), "READY", "")
-            for name in sorted(self._models)
-            for version in self._models[name]
-        ]
-
-    def model_statistics(self, name: str | None = None, version: int | None = None) -> list[VersionStatistics]:
-        """What each version of a model, or of all, did since it was loaded.
+    def model_statistics(self, model: str | None = None, version: int | None = None) -> list[VersionStatistics]:
+        """What each version did since it was loaded, under Triton's names; of one model, one version, or all.
 
         Raises:
             NotFoundError: No such model or version.
         """
-        if name is not None:
-            self._find(name, version)
+        if model is not None and version is not None:
+            return [self._find(model, version).statistics.version_statistics()]
+        offers = self._control.offers
+        names = sorted(offers) if model is None else [model]
         return [
             served.statistics.version_statistics()
-            for versions in self._models.values()
-            for served in versions.values()
-            if name in (None, served.name) and version in (None, served.version)
+            for name in names
+            for _, served in sorted(find_offer(offers, name).versions.items())
         ]
-
-    def load(self, name: str, *, config: bytes | None = None, files: Mapping[str, bytes] | None = None) -> None:
-        """Not there yet."""
-        raise UnavailableError(f"load of model {name!r}: this server has no control mode")
-
-    def unload(self, name: str, *, version: int | None = None, with_dependents: bool = False) -> None:
-        """Not there yet."""
-        raise UnavailableError(f"unload of model {name!r}: this server has no control mode")
 
     def digest(self, model: str, version: int | None = None) -> str:
         """The execution digest of a model: SHA-256 (hex) of everything its numbers depend on besides their inputs.
@@ -301,7 +329,7 @@ class ModelServer:
         config = served.config
         return ModelMetadata(
             model,
-            tuple(sorted(self._models[model])),
+            tuple(sorted(find_offer(self._control.offers, model).versions)),
             config.backend,
             config.max_batch_size,
             served.row_multiple,
@@ -310,21 +338,31 @@ class ModelServer:
         )
 
     def ready(self, model: str | None = None, version: int | None = None) -> bool:
-        """Whether the server, or one model of it, answers requests."""
+        """Whether the server, or one model of it, answers requests; the server is not ready any more when it drains."""
         if model is None:
-            return self._is_running
+            return self._is_running and not self._is_draining
         try:
             self._find(model, version)
         except ServingError:
             return False
         return True
 
+    @property
+    def live(self) -> bool:
+        """Whether it was started and is not closed; it may still be loading, or finishing what is in flight."""
+        return self._is_live
+
+    @property
+    def submit_may_wait(self) -> bool:
+        """Whether `submit` may wait for Redis, for as long as the cache's budget."""
+        return self._redis is not None
+
     def statistics(self) -> dict[str, dict[str, Any]]:
-        """What each model did since `start`, over its versions: see `ModelStatistics.snapshot` for the names."""
+        """What each model did since it was loaded, over its versions: see `ModelStatistics.snapshot` for the names."""
         totals: dict[str, dict[str, Any]] = {}
-        for name, versions in self._models.items():
+        for name, offer in self._control.offers.items():
             total: dict[str, Any] = {}
-            for model in versions.values():
+            for model in offer.versions.values():
                 _add(total, {**model.statistics.snapshot(), "requests_waiting": model.num_waiting})
             totals[name] = total
         return totals
@@ -348,64 +386,26 @@ class ModelServer:
             self._redis_url, self._cache_budget_s, Seal(key.encode() if key else None), self._redis_namespace
         )
 
-    def _load(self, name: str, path: tuple[str, ...]) -> None:
-        """Loads a model and before it the steps it is made of; `path` are the ensembles that asked for it."""
-        if name in self._models:
-            return
-        if name in path:
-            raise ModelLoadError(
-                f"ensemble {name!r} contains itself: {' -> '.join([*path, name])}", field="ensemble_scheduling"
-            )
-        folder = read_model(self._repository, name)
-        if folder.backend == ENSEMBLE:
-            for step in folder.message.ensemble_scheduling.step:
-                try:
-                    self._load(step.model_name, (*path, name))
-                except NotFoundError as error:
-                    raise ModelLoadError(f"ensemble {name!r}: {error.message}", field="ensemble_scheduling") from error
-        loaded: dict[int, Served] = {}
-        for version in folder.versions:
-            loaded[version] = self._make(folder, version)
-            loaded[version].start()
-        self._models[name] = loaded
-
-    def _make(self, folder: ModelFolder, version: int) -> Served:
-        services = Services(self._watch, self._cache, self._clock_ns, self)
-        if folder.backend == ENSEMBLE:
-            return Ensemble(folder, version, self._find_loaded, services)
-        return Model(folder, version, self._threads, services)
-
     def _find(self, name: str, version: int | None) -> Served:
         if not self._is_running:
             raise UnavailableError("the model server is not running: start() it, or use it as a context manager")
-        return self._find_loaded(name, version)
-
-    def _find_loaded(self, name: str, version: int | None) -> Served:
-        versions = self._models.get(name)
-        if versions is None:
-            raise NotFoundError(f"no model {name!r} is served; there are {', '.join(sorted(self._models)) or 'none'}")
-        if version is None:
-            version = max(versions)
-        if version not in versions:
-            raise NotFoundError(
-                f"model {name!r} has no version {version} served; there are {', '.join(map(str, sorted(versions)))}"
-            )
-        return versions[version]
+        return find_served(self._control.offers, name, version)
 
     def _call(
         self,
         served: Served,
         inputs: Mapping[str, Any],
-        outputs: tuple[str, ...],
+        outputs: Sequence[str] | None,
         priority: int,
         timeout_us: int,
         deadline_s: float | None,
-        parameters: Mapping[str, Any] | None,
+        parameters: Parameters,
         request_id: str,
     ) -> Call:
+        names = select_outputs(served.label, served.config.outputs, outputs)
         arrays, rows = check_inputs(served.label, served.config.inputs, inputs, batched=served.config.is_batched)
         deadline_ns = None if deadline_s is None else self._clock_ns() + int(deadline_s * 1e9)
-        return Call(arrays, rows, outputs, priority, timeout_us, deadline_ns, parameters or {}, request_id)
+        return Call(arrays, rows, names, priority, timeout_us, deadline_ns, parameters, request_id)
 
 
 def _no_rows(served: Served, names: tuple[str, ...]) -> Tensors:

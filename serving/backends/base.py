@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from serving.answer import Answer
 from serving.config import ModelConfig, Signature
 from serving.errors import ServingError
-from serving.request import Call
+from serving.request import Call, Parameters
 from serving.tensors import Tensors
 
 
@@ -45,7 +45,7 @@ class Models(Protocol):
         *,
         outputs: Sequence[str] | None = None,
         deadline_s: float | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Parameters = ...,
     ) -> Answer:
         """As `ModelServer.submit`."""
 

@@ -259,7 +259,7 @@ def test_one_and_eight_rows_merged_are_two_successes_nine_rows_and_one_execution
     with ModelServer(tmp_path) as server:
         gate.let(1)
         server.infer("gated", rows(0))
-        before = server._models["gated"][1].statistics.version_statistics()
+        before = server.model_statistics("gated", 1)[0]
         busy = server.submit("gated", rows(0))
         gate.wait_inside(2)
         answers = [server.submit("gated", rows(1)), server.submit("gated", rows(*range(8)))]
@@ -267,7 +267,7 @@ def test_one_and_eight_rows_merged_are_two_successes_nine_rows_and_one_execution
         gate.open()
         for answer in (busy, *answers):
             answer.result(TIMEOUT_S)
-        after = server._models["gated"][1].statistics.version_statistics()
+        after = server.model_statistics("gated", 1)[0]
         assert server.statistics()["gated"]["requests_waiting"] == 0
     assert after.success.count - before.success.count - 1 == 2
     assert after.inference_count - before.inference_count - 1 == 9

@@ -70,7 +70,7 @@ def test_listed_tensors_are_completed(tmp_path):
         ('backend: "tensorrt"', r"backend 'tensorrt' cannot be used here: it needs the package tensorrt"),
         ('platform: "caffe2_netdef"', "platform 'caffe2_netdef' is not supported"),
         ('backend: "mystery"', "no backend 'mystery'; there are"),
-        ('name: "other"', "name is 'other', but the folder is 'm'"),
+        ('name: "other"', "name is 'other', but the model is 'm'"),
         ("max_batch_size: -1", "max_batch_size is -1"),
         ("max_batch_sise: 1", r"config.pbtxt: 1:1 : .*no field named"),
         ("max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }", "preferred_batch_size 8 is not within 1-4"),
@@ -195,7 +195,7 @@ def test_errors_survive_pickling():
     kinds = [
         kind for kind in vars(serving.errors).values() if isinstance(kind, type) and issubclass(kind, ServingError)
     ]
-    assert len(kinds) == 15
+    assert len(kinds) == 16
     for kind in kinds:
         again = pickle.loads(pickle.dumps(kind("model 'm': words", field="x")))
         assert (type(again), again.message, again.field) == (kind, "model 'm': words", "x")
