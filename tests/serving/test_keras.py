@@ -25,7 +25,7 @@ INPUTS = {
     "x": RNG.normal(size=(21, 6)).astype(np.float32),
     "tokens": RNG.integers(0, 5, (21, 9), dtype=np.int32),
 }
-CONFIG = 'backend: "keras" max_batch_size: 16 dynamic_batching { }'
+CONFIG = 'backend: "keras" max_batch_size: 8 dynamic_batching { }'
 
 
 @pytest.fixture(scope="module")
