@@ -135,6 +135,7 @@ def _serve(server: ModelServer, endpoint: Endpoint, host: str) -> None:
             click.echo(f"metrics {host}:{endpoint.metrics_port}/metrics")
             is_serving = True
             stop.wait()
+            server.drain()
             click.echo("stopping: requests in flight are finished")
 
 

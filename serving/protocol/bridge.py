@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,9 @@ class Bridge:
         self._loads = ThreadPoolExecutor(1, "serving-load")
         self._lock = threading.Lock()
         self._settled: list[asyncio.Future[None]] = []
+        self._num_in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def close(self) -> None:
         """Stops the threads once they are done; nothing may be in flight."""
@@ -47,6 +51,22 @@ class Bridge:
         Raises:
             ServingError: As `ModelServer.infer`.
         """
+        self._num_in_flight += 1
+        self._idle.clear()
+        try:
+            return await self._infer(inference, deadline_s)
+        finally:
+            self._num_in_flight -= 1
+            if not self._num_in_flight:
+                self._idle.set()
+
+    async def until_idle(self, limit_s: float) -> None:
+        """Waits until no inference is in flight, for at most `limit_s` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+
+    async def _infer(self, inference: Inference, deadline_s: float | None) -> Inferred:
         is_batched = self._server.metadata(inference.model, inference.version).max_batch_size > 0
         if is_batched and any(array.shape[:1] == (0,) for array in inference.inputs.values()):
             return await self.aside(lambda: self._infer_no_rows(inference))

@@ -29,7 +29,8 @@ from serving.server import ModelServer
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_REQUEST_BYTES = 64 << 20
-DEFAULT_DRAIN_S = 30.0
+DEFAULT_DRAIN_S = 15.0
+"""Twice as long is what Kubernetes and Triton give a server to stop."""
 _BACKLOG = 1024
 
 
@@ -52,7 +53,7 @@ class Listening:
         token: What clients must send, needed beyond loopback.
         allow_control: Whether clients may load and unload models.
         max_request_bytes: The largest body or message.
-        drain_s: How long `Endpoint.close` waits for requests in flight.
+        drain_s: How long `Endpoint.close` waits for requests in flight, before it takes no more and after it.
     """
 
     host: str = "127.0.0.1"
@@ -121,7 +122,10 @@ class Endpoint:
             raise self._failure
 
     def close(self) -> None:
-        """Takes no more connections, finishes the requests in flight, for at most `Listening.drain_s`, and stops."""
+        """Stops as soon as no request is in flight; after `Listening.drain_s` seconds it takes no more.
+
+        Those then in flight have as long again.
+        """
         if self._thread is None or self._loop is None or self._closing is None:
             return
         self._loop.call_soon_threadsafe(self._closing.set)
@@ -174,6 +178,8 @@ class Endpoint:
             await grpc_server.start()
             self._started.set()
             await self._closing.wait()
+            # Still listening: whoever asks whether the server is ready is told that it is not.
+            await bridge.until_idle(listening.drain_s)
         finally:
             await asyncio.gather(grpc_server.stop(listening.drain_s), *(runner.cleanup() for runner in runners))
             bridge.close()

@@ -111,11 +111,14 @@ def test_what_is_in_flight_is_finished(tmp_path):
     (info / "entry_points.txt").write_text("[cohortflow.backends]\npiped = piped_backend:PipedBackend\n")
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     with Served(str(tmp_path / "models"), PYTHONPATH=path) as served, ThreadPoolExecutor(1) as pool:
-        http = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.ports['gRPC']}")
-        answer = pool.submit(http.infer, "piped", [make_input("grpc", X)])
+        rpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.ports['gRPC']}")
+        answer = pool.submit(rpc.infer, "piped", [make_input("grpc", X)])
         assert (folder / "inside").read_text() == "inside"
         served.process.send_signal(signal.SIGTERM)
         assert "stopping" in served.process.stdout.readline()
+        with tritonclient.http.InferenceServerClient(f"127.0.0.1:{served.ports['HTTP']}") as http:
+            assert http.is_server_live()
+            assert not http.is_server_ready()
         (folder / "go").write_text("go")
         assert answer.result(30).as_numpy("y").tolist() == (2 * X).tolist()
         assert served.process.wait(30) == 0
