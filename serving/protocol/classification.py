@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from serving.errors import InvalidArgumentError
-from serving.protocol.wire import BYTES, WIRE_NAMES
-from serving.tensors import Tensor
+from serving.tensors import BF16, BYTES, Tensor
 
 
 def classify(name: str, array: Tensor, num_classes: int, *, is_batched: bool) -> Tensor:
@@ -27,7 +26,7 @@ def classify(name: str, array: Tensor, num_classes: int, *, is_batched: bool) ->
     Raises:
         InvalidArgumentError: The output holds no numbers.
     """
-    if WIRE_NAMES[array.dtype] == "BF16":
+    if array.dtype == BF16:
         array = array.astype(np.float32)
     if array.dtype.kind not in "iuf":
         raise InvalidArgumentError(f"output {name!r}: classification needs numbers", field=name)

@@ -12,7 +12,8 @@ from serving.errors import (
     CancelledError,
     DeadlineExceededError,
     InvalidArgumentError,
-    ModelLoadError,
+    ModelAlreadyExistsError,
+    ModelUnsupportedError,
     NotFoundError,
     ServingError,
     UnavailableError,
@@ -50,7 +51,8 @@ _GRPC: dict[type[ServingError], grpc.StatusCode] = {
     CancelledError: grpc.StatusCode.CANCELLED,
     UnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
     UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
-    ModelLoadError: grpc.StatusCode.INTERNAL,
+    ModelUnsupportedError: grpc.StatusCode.UNIMPLEMENTED,
+    ModelAlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
 }
 _HTTP: dict[type[ServingError], int] = {
     NotFoundError: 404,
@@ -62,6 +64,8 @@ _HTTP: dict[type[ServingError], int] = {
     CancelledError: 400,
     UnsupportedError: 501,
     UnauthenticatedError: 401,
+    ModelUnsupportedError: 501,
+    ModelAlreadyExistsError: 400,
 }
 
 

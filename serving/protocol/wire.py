@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from serving.errors import InvalidArgumentError
-from serving.tensors import NUMPY_TYPES, Tensor
+from serving.tensors import BYTES, NUMPY_TYPES, Tensor, bytes_array
+from serving.tensors import content as packed_bytes
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,12 +28,7 @@ def _wire_name(type_name: str) -> str:
     return "BYTES" if type_name == "TYPE_STRING" else type_name.removeprefix("TYPE_")
 
 
-BYTES = np.dtype(object)
-"""Strings: arrays of Python's bytes."""
-WIRE_TYPES: dict[str, np.dtype[Any]] = {
-    **{_wire_name(name): dtype for name, dtype in NUMPY_TYPES.items()},
-    "BYTES": BYTES,
-}
+WIRE_TYPES: dict[str, np.dtype[Any]] = {_wire_name(name): dtype for name, dtype in NUMPY_TYPES.items()}
 """KServe's names of element types."""
 WIRE_NAMES = {dtype: name for name, dtype in WIRE_TYPES.items()}
 # Python types of JSON values by numpy kind; whole numbers for all others.
@@ -91,11 +87,10 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> 
             f"input {name!r}: {datatype} {list(shape)} takes {count} values, {len(flat)} came", field=name
         )
     if dtype == BYTES:
-        strings = np.empty(count, BYTES)
-        strings[:] = [value.encode() if isinstance(value, str) else value for value in flat]
+        strings = [value.encode() if isinstance(value, str) else value for value in flat]
         if not all(isinstance(value, bytes) for value in strings):
             raise InvalidArgumentError(f"input {name!r}: a value of BYTES must be a string", field=name)
-        return _shaped(name, strings, shape)
+        return _shaped(name, bytes_array(strings, (count,)), shape)
     if datatype not in TYPED_CONTENTS:
         raise InvalidArgumentError(f"input {name!r}: {datatype} must be sent as binary data", field=name)
     if wrong := set(map(type, flat)).difference(_VALUES.get(dtype.kind, (int,))):
@@ -111,11 +106,7 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> 
 def to_bytes(array: Tensor) -> Buffer:
     """The bytes of an output; numbers are not copied where they lie in row-major order."""
     if array.dtype == BYTES:
-        parts = []
-        for value in array.reshape(-1):
-            text = value if isinstance(value, bytes) else str(value).encode()
-            parts += [_LENGTH.pack(len(text)), text]
-        return b"".join(parts)
+        return packed_bytes(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -127,7 +118,7 @@ def to_values(name: str, array: Tensor) -> list[Any]:
     """
     if array.dtype == BYTES:
         try:
-            return [value.decode() if isinstance(value, bytes) else str(value) for value in array.reshape(-1)]
+            return [value.decode() for value in array.flat]
         except UnicodeDecodeError as error:
             raise InvalidArgumentError(
                 f"output {name!r}: holds bytes that are not UTF-8; ask for binary data", field=name
@@ -185,9 +176,7 @@ def _split_strings(name: str, shape: Sequence[int], count: int, content: Buffer)
             f"{size} bytes",
             field=name,
         )
-    array = np.empty(count, BYTES)
-    array[:] = strings
-    return array
+    return bytes_array(strings, (count,))
 
 
 def _flatten(name: str, values: Any) -> list[Any]:

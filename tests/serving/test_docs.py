@@ -10,7 +10,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
 
 def test_every_test_of_the_table_exists():
     missing, file = [], ""
-    for name in re.findall(r"`(test_\w+\.py|(?:test_\w+\.py)?::test_\w+)`", DOCS.read_text()):
+    for name in re.findall(r"`((?:[\w.]+/)*test_\w+\.py|(?:(?:[\w.]+/)*test_\w+\.py)?::test_\w+)`", DOCS.read_text()):
         path, _, function = name.partition("::")
         file = path or file
         text = (Path(__file__).parent / file).read_text()

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio
 import tritonclient.http.aio
+from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from serving.protocol.endpoint import Endpoint
 from serving.protocol.http_message import HEADER_LENGTH
 from serving.server import ModelServer
+from serving.tensors import BF16
 from tests.serving.gated import rows, write_gated
-from tests.serving.models import affine_answer, ensemble_answer, ensemble_inputs
+from tests.serving.models import affine_answer, ensemble_answer, ensemble_inputs, make_graph, write_model
 from tests.serving.protocol.conftest import CLIENTS, connect, listening, make_input, make_post
 
 ALL_CODES = {
@@ -123,6 +125,27 @@ def test_http_tensors_as_bytes_and_as_json(endpoint, x, sent, wanted):
         )
     np.testing.assert_allclose(result.as_numpy("y"), affine_answer(x), rtol=1e-5)
     assert ("data" in result.get_output("y")) is not wanted
+
+
+def test_text_and_bfloat16(kind, tmp_path):
+    for name, type_ in [("text", TensorProto.STRING), ("half", TensorProto.BFLOAT16)]:
+        identity = [helper.make_node("Identity", ["x"], ["y"])]
+        graph = make_graph(identity, [("x", type_, ["batch", 2])], [("y", type_, ["batch", 2])])
+        write_model(tmp_path, name, graph, "max_batch_size: 8")
+    text = np.array([[b"chr1", b""], [b"a\0b", "\u00e4".encode()]], dtype=object)
+    half = np.array([[1.5, -2.0]], BF16)
+    with _gated(tmp_path) as endpoint, connect(kind, endpoint) as client:
+        assert client.infer("text", [make_input(kind, text)]).as_numpy("y").tolist() == text.tolist()
+        tensor = CLIENTS[kind].InferInput("x", [1, 2], "BF16")
+        tensor.set_data_from_numpy(half)
+        assert client.infer("half", [tensor]).as_numpy("y").tolist() == half.tolist()
+        assert plain(kind, client.get_model_metadata("half"))["inputs"][0]["datatype"] == "BF16"
+        if kind == "http":
+            wanted = [CLIENTS[kind].InferRequestedOutput("y", binary_data=False)]
+            result = client.infer("text", [make_input(kind, text, binary_data=False)], outputs=wanted)
+            assert result.get_output("y")["data"] == ["chr1", "", "a\0b", "\u00e4"]
+            with pytest.raises(InferenceServerException, match="BF16 has no JSON form"):
+                client.infer("half", [tensor], outputs=wanted)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])

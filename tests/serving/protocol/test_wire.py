@@ -14,7 +14,8 @@ from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 from serving.errors import InvalidArgumentError
 from serving.protocol.classification import classify
 from serving.protocol.compression import choose_encoding
-from serving.protocol.wire import BYTES, WIRE_NAMES, WIRE_TYPES, from_bytes, from_values, to_bytes, to_values
+from serving.protocol.wire import WIRE_NAMES, WIRE_TYPES, from_bytes, from_values, to_bytes, to_values
+from serving.tensors import BF16, BYTES
 
 NUMBERS = [name for name, dtype in WIRE_TYPES.items() if dtype != BYTES]
 
@@ -92,6 +93,7 @@ def test_classification():
         [b"9.000000:3", b"3.000000:0", b"1.000000:1"],
     ]
     assert classify("y", np.array([1, 200], np.uint8), 5, is_batched=False).tolist() == [b"200:1", b"1:0"]
+    assert classify("y", array.astype(BF16), 1, is_batched=True).tolist() == [[b"2.000000:1"], [b"9.000000:3"]]
     with pytest.raises(InvalidArgumentError, match="output 'y': classification needs numbers"):
         classify("y", np.array([b"a"], dtype=object), 1, is_batched=False)
 
