@@ -147,8 +147,8 @@ class Change:
             else:
                 served = Model(folder, version, self._threads, self._services)
             self._made.append(served)
-            served.start()
             served.warm_up()
+            served.start()
         except ServingError:
             raise
         except Exception as error:

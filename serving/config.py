@@ -40,7 +40,9 @@ FILE_BACKENDS = {
     "model.savedmodel/saved_model.pb": "tensorflow",
 }
 
-_WHOLE = frozenset({"dynamic_batching", "version_policy", "parameters", "response_cache", "cc_model_filenames"})
+_WHOLE = frozenset(
+    {"dynamic_batching", "version_policy", "parameters", "response_cache", "cc_model_filenames", "model_warmup"}
+)
 _PARTS: dict[str, frozenset[str]] = {
     "sequence_batching": frozenset({"iterative_sequence"}),
     "sequence_batching.oldest": frozenset({"max_candidate_sequences"}),

@@ -96,6 +96,8 @@ class ModelControl:
                 for name in changed:
                     self._tries([name])
             # Ensembles before the steps that they are made of.
+            for name in gone:
+                self._roster.forget(name)
             leaving = [self.offers[name] for name in gone if name in self.offers]
             order = closing_order(served for offer in leaving for served in offer.versions.values())
             for name in dict.fromkeys(served.name for served in order):

@@ -81,6 +81,18 @@ class Ensemble(Served):
     def start(self) -> None:
         """Nothing of its own runs."""
 
+    def warm_up(self) -> None:
+        """Its models are warmed up by themselves.
+
+        Raises:
+            ModelLoadError: The configuration asks for more.
+        """
+        if self.config.message.model_warmup:
+            raise ModelLoadError(
+                f"{self.label}: model_warmup is not supported for an ensemble; give it to its steps",
+                field="model_warmup",
+            )
+
     def _stop(self) -> None:
         """Nothing of its own runs."""
 

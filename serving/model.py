@@ -32,6 +32,7 @@ from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.sequences import SequenceBatcher
 from serving.statistics import ModelStatistics
+from serving.warm_up import warm_up
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,8 @@ class Served(ABC):
     def start(self) -> None:
         """Starts its threads."""
 
-    def warm_up(self) -> None:  # noqa: B027 - an ensemble has nothing of its own to warm
+    @abstractmethod
+    def warm_up(self) -> None:
         """Executes the configuration's ``model_warmup``, counted nowhere.
 
         Raises:
@@ -339,6 +341,14 @@ class Model(Served):
         self._scheduler.start()
         SERVING.set_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)
         SERVING.set_gauge(DEPTH_GAUGE, self.name, str(self.version), self._read_depths)
+
+    def warm_up(self) -> None:
+        """Executes the configuration's ``model_warmup``, counted nowhere.
+
+        Raises:
+            ModelLoadError: A sample does not fit the model, or the model fails on it.
+        """
+        warm_up(self.label, self.folder.path, self._whole_config, self._instances)
 
     def _stop(self) -> None:
         SERVING.remove_gauge(WAITING_GAUGE, self.name, str(self.version), self._read_waiting)

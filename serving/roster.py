@@ -113,6 +113,12 @@ class Roster:
             if offer is None or (version is not None and version not in offer.versions):
                 self._states[(name, version)] = (state, reason)
 
+    def forget(self, name: str) -> None:
+        """Forgets what went wrong with a model, and its versions that are not served."""
+        with self._lock:
+            self._failures.pop(name, None)
+            self._states = {key: state for key, state in self._states.items() if key[0] != name}
+
     def has_failed(self, name: str) -> bool:
         """Whether the last load of a model failed."""
         with self._lock:

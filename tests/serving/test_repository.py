@@ -101,7 +101,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, config, words):
 def test_every_field_of_the_message_is_supported_or_refused(tmp_path):
     supported = {"name", "platform", "backend", "version_policy", "max_batch_size", "input", "output", "optimization"}
     supported |= {"dynamic_batching", "ensemble_scheduling", "instance_group", "default_model_filename", "parameters"}
-    supported |= {"response_cache", "cc_model_filenames", "model_transaction_policy"}
+    supported |= {"response_cache", "cc_model_filenames", "model_transaction_policy", "model_warmup"}
     for field in model_config_pb2.ModelConfig.DESCRIPTOR.fields:
         if field.name in supported:
             continue
