@@ -17,8 +17,9 @@ from tasks.calling.bam_stream import open_alignment
 from tasks.calling.call_rows import CallRows, collect_rows
 from tasks.calling.genotypes import Call, call_genotypes, doubts_of
 from tasks.calling.gvcf import write_blocks
+from tasks.calling.overlaps import CONTRADICTED
 from tasks.calling.reference_blocks import Block, find_blocks
-from tasks.calling.settling import CONTRADICTED, JOINED, settle_calls
+from tasks.calling.settling import JOINED, settle_calls
 from tasks.calling.vcf_text import header_text, record_line
 from tasks.errors import BalanceError
 from tasks.files import whole_file
