@@ -1,7 +1,8 @@
 """Genomic VCF: a sample's variants, and between them blocks that say where it has the reference.
 
-The allele that nobody saw is ``<*>`` (VCF 4.3, section 5.5). Records of variants have it too, as those that merge such
-files expect.
+Of the bases of a call that was left out beside a likelier one (`tasks.calling.overlaps`) nothing is said. The allele
+that nobody saw is ``<*>`` (VCF 4.3, section 5.5). Records of variants have it too, as those that merge such files
+expect.
 """
 
 from __future__ import annotations

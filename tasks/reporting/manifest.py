@@ -49,7 +49,8 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
         (null if done), ``plan`` (the digest that its VCF's header states), files, ``sheet`` (its other columns),
-        counts, metrics, sex, ``common_kmers`` (of FASTQ, with their shares)), ``identity`` (how alike samples are:
+        counts, metrics, sex, ``common_kmers`` (of FASTQ, with their shares), ``calls`` (of reads: how many were found,
+        left out, halved and joined)), ``identity`` (how alike samples are:
         counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``annotations``
         (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
 
@@ -106,6 +107,8 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str, summa
     }
     if "reads" in summaries.get("intake", {}):
         entry["common_kmers"] = summaries["intake"]["reads"]["common_kmers"]
+    if "calls" in summaries:
+        entry["calls"] = {name: count for name, count in summaries["calls"].items() if name.startswith("calls")}
     if "output" in summaries:
         return {"status": "done", "reason": None, **entry, "counts": _checked_counts(sample_id, summaries["output"])}
     mark = folder.summary(sample_id, "failed")

@@ -137,6 +137,10 @@ def _variants(rng: np.random.Generator) -> dict[str, Any]:
 def _calls(rng: np.random.Generator, calls: int) -> dict[str, Any]:
     return {
         "calls": calls,
+        "calls_found": calls + 9,
+        "calls_contradicted": 2,
+        "calls_halved": 3,
+        "calls_joined": 7,
         "snv_calls": calls - 40,
         "low_quality": 31,
         "shards": 11,

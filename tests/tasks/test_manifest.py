@@ -55,6 +55,16 @@ def test_the_quality_of_reads_is_told(folder: RunFolder) -> None:
     assert "common_kmers" not in samples["S0001"]
 
 
+def test_what_became_of_a_samples_calls_adds_up(folder: RunFolder) -> None:
+    for sample in _manifest(folder)["samples"].values():
+        assert ("calls" in sample) == (sample["kind"] != "vcf" and sample["status"] == "done")
+        if "calls" in sample:
+            counts = sample["calls"]
+            assert counts["calls_halved"] == 3
+            left = counts["calls_found"] - counts["calls_contradicted"] - counts["calls_joined"]
+            assert left == counts["calls"] == sample["metrics"]["calls"]
+
+
 def test_a_sample_has_the_digest_that_its_vcf_states(folder: RunFolder) -> None:
     for sample_id, sample in _manifest(folder)["samples"].items():
         (line,) = load_run(str(folder.root)).header_lines(sample_id)
