@@ -48,6 +48,11 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
     "padding_tokens": ("cohortflow_inference_padding_tokens", "Positions executed only to fill a batch"),
     "slot_steps": ("cohortflow_sequence_slot_steps", "Slots at each step of an iterating model while sequences wait"),
     "slot_steps_used": ("cohortflow_sequence_slot_steps_used", "Of those the slots that held a sequence"),
+    "shadow_same": ("cohortflow_shadow_same", "Answers of a version in the shadow that were as they should be"),
+    "shadow_different": ("cohortflow_shadow_different", "Answers of a version in the shadow that were not"),
+    "shadow_failed": ("cohortflow_shadow_failed", "Requests that a version in the shadow refused or failed"),
+    "shadow_skipped": ("cohortflow_shadow_skipped", "Requests that a version in the shadow was not asked or compared"),
+    "rollbacks": ("cohortflow_rollbacks", "Times that a version on trial broke a bound and was rolled back"),
 }
 WAITING_GAUGE = "nv_inference_pending_request_count"
 DEPTH_GAUGE = "cohortflow_inference_queue_depth"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from serving.errors import ModelLoadError, NotFoundError, ServingError
 from serving.model import Model, Served, Services
 from serving.repository import ModelFolder, files_sha256, read_model
 from serving.roster import Offer, Offers, find_offer, find_served
+from serving.routing import Router, read_routing
 
 
 class Change:
@@ -68,7 +69,7 @@ class Change:
         left = {} if version is None else {n: served for n, served in offer.versions.items() if n != version}
         gone = [find_served(self.offers, name, n) for n in (offer.versions if version is None else (version,))]
         if left:
-            self.offers[name] = replace(offer, versions=left)
+            self.offers[name] = self._reroute(replace(offer, versions=left))
         else:
             del self.offers[name]
         if with_dependents and not left:
@@ -120,7 +121,18 @@ class Change:
             if same is None or not _is_unchanged(same, folder, version):
                 same = self._make(folder, version)
             versions[version] = same
-        self.offers[name] = Offer(folder, versions, is_asked or (old is not None and old.is_asked))
+        self.offers[name] = Offer(
+            folder, versions, is_asked or (old is not None and old.is_asked), self._route(folder, versions)
+        )
+
+    def _route(self, folder: ModelFolder, versions: Mapping[int, Served]) -> Router | None:
+        config = read_routing(folder.name, folder.path)
+        if config is None:
+            return None
+        before = self._before.get(folder.name)
+        router = Router(folder.name, config, versions, self._services, before.router if before is not None else None)
+        router.check(versions)
+        return router
 
     def _load_steps(self, folder: ModelFolder, path: tuple[str, ...]) -> None:
         for step in folder.message.ensemble_scheduling.step:
@@ -162,8 +174,17 @@ class Change:
                 versions[version] = self._make(ensemble.folder, version)
         if versions == offer.versions:
             return False
-        self.offers[offer.folder.name] = replace(offer, versions=versions)
+        self.offers[offer.folder.name] = self._reroute(replace(offer, versions=versions))
         return True
+
+    def _reroute(self, offer: Offer) -> Offer:
+        """The offer with a router of its versions, by the routing that was read when the model was loaded."""
+        old = offer.router
+        if old is None:
+            return offer
+        if not offer.versions.keys() & old.weights.keys():
+            return replace(offer, router=None)
+        return replace(offer, router=Router(offer.folder.name, old.config, offer.versions, self._services, old))
 
     def _is_settled(self, ensemble: Served) -> bool:
         steps = ensemble.config.message.ensemble_scheduling.step

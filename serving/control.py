@@ -59,6 +59,7 @@ class ModelControl:
             NotFoundError: A model to begin with is not in the repository.
         """
         self._services = services
+        self._roster.open()
         if self.mode == "poll":
             self.poll()
             return
@@ -111,11 +112,11 @@ class ModelControl:
     def close(self, limit_s: float) -> None:
         """Finishes what is in flight and unloads everything; fails what is still in flight after `limit_s` seconds."""
         ends_s = time.monotonic() + limit_s
-        with self._lock:
-            order = closing_order(served for offer in self.offers.values() for served in offer.versions.values())
-            self._roster.publish({})
-            self._states = {}
-        for served in order:
+        self._services = None
+        # A load that is at work finds the roster closed, and gives up what it made.
+        offers = self._roster.close()
+        self._states = {}
+        for served in closing_order(served for offer in offers.values() for served in offer.versions.values()):
             served.close(max(ends_s - time.monotonic(), 0))
         self._drain.finish(max(ends_s - time.monotonic(), 0))
 
@@ -149,7 +150,8 @@ class ModelControl:
         Raises:
             ServingError: It failed; what was served still is.
         """
-        assert self._services is not None
+        if self._services is None:
+            raise UnavailableError("the model server was closed")
         begun: list[tuple[str, int]] = []
 
         def begin(name: str, version: int) -> None:
@@ -160,6 +162,8 @@ class ModelControl:
         try:
             act(change)
             change.settle()
+            change.drop_spare()
+            self._roster.publish(change.offers)
         except BaseException as error:
             change.abandon()
             reason = error.message if isinstance(error, ServingError) else f"{type(error).__name__}: {error}"
@@ -169,8 +173,6 @@ class ModelControl:
                 for name in {*names, *(name for name, _ in begun)}:
                     self._roster.note_failure(name, reason)
             raise
-        change.drop_spare()
-        self._roster.publish(change.offers)
         for name in {*names, *(name for name, _ in begun)}:
             self._roster.note_failure(name, None)
         for served in change.replaced:

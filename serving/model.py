@@ -31,6 +31,7 @@ from serving.padding import LengthSteps
 from serving.repository import ModelFolder, files_sha256
 from serving.request import Call
 from serving.sequences import SequenceBatcher
+from serving.shadowing import Shadowing
 from serving.statistics import ModelStatistics
 from serving.warm_up import warm_up
 
@@ -48,6 +49,7 @@ class Services:
     cache: RowCache
     clock_ns: Callable[[], int]
     models: Models
+    shadowing: Shadowing
 
 
 class Served(ABC):

@@ -27,11 +27,11 @@ class Polling:
         self._thread = threading.Thread(target=self._run, name="serving-polling", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stops the thread, after the look that it is at."""
+    def close(self, limit_s: float) -> None:
+        """Stops the thread, after the look that it is at, or leaves it to end by itself after `limit_s` seconds."""
         self._is_over.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(limit_s)
             self._thread = None
 
     def _run(self) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.errors import NotFoundError
+from serving.errors import NotFoundError, UnavailableError
 from serving.model import Served
 from serving.repository import ModelFolder
+from serving.routing import Router
 
 State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
 
@@ -34,16 +35,18 @@ class Offer:
         folder: Where it was loaded from.
         versions: At least one version.
         is_asked: Whether it was asked for by its name, not only loaded as the step of an ensemble.
+        router: Splits the requests that name no version; None: the highest version answers them.
     """
 
     folder: ModelFolder
     versions: Mapping[int, Served]
     is_asked: bool
+    router: Router | None = None
 
     @property
     def main(self) -> int:
         """The version that answers where no other is asked for."""
-        return max(self.versions)
+        return max(self.versions) if self.router is None else self.router.main
 
     def find(self, version: int | None) -> Served:
         """One version; None: the main one.
@@ -93,14 +96,34 @@ class Roster:
 
     def __init__(self) -> None:
         self.offers: Offers = {}
+        self._is_open = False
         self._lock = threading.Lock()
         # Of versions that are not served, and what went wrong when a model was last loaded.
         self._states: dict[tuple[str, int | None], tuple[State, str]] = {}
         self._failures: dict[str, str] = {}
 
-    def publish(self, offers: Offers) -> None:
-        """Replaces what is served."""
+    def open(self) -> None:
+        """From now on something may be served."""
         with self._lock:
+            self._is_open = True
+
+    def close(self) -> Offers:
+        """Serves nothing any more; gives what was served."""
+        with self._lock:
+            self._is_open = False
+            offers, self.offers = self.offers, {}
+            self._states, self._failures = {}, {}
+            return offers
+
+    def publish(self, offers: Offers) -> None:
+        """Replaces what is served.
+
+        Raises:
+            UnavailableError: The server was closed in the meantime.
+        """
+        with self._lock:
+            if not self._is_open:
+                raise UnavailableError("the model server was closed")
             self.offers = offers
             for name, offer in offers.items():
                 for version in (None, *offer.versions):
@@ -142,8 +165,11 @@ class Roster:
         for name, offer in offers.items():
             failure = failures.get(name)
             reason = f"goes on after a load that failed: {failure}" if failure else ""
+            rolled_back = offer.router.state.rolled_back if offer.router is not None else {}
             for version in offer.versions:
-                entries.setdefault(name, {})[version] = IndexEntry(name, str(version), "READY", reason)
+                entries.setdefault(name, {})[version] = IndexEntry(
+                    name, str(version), "READY", "; ".join(filter(None, (rolled_back.get(version), reason)))
+                )
         lines: list[IndexEntry] = []
         for name in sorted(entries):
             known = entries[name]

@@ -22,7 +22,9 @@ from serving.errors import RetiredError, ServingError, UnavailableError
 from serving.model import Served, Services
 from serving.polling import DEFAULT_POLL_S, Polling
 from serving.request import Call, Parameters
-from serving.roster import IndexEntry, find_offer, find_served
+from serving.roster import IndexEntry, Offer, find_offer
+from serving.routing import Router, RoutingState
+from serving.shadowing import Shadowing
 from serving.statistics import VersionStatistics
 from serving.tensors import VARIABLE, Tensors, TensorSpec, check_inputs, select_outputs
 
@@ -100,6 +102,7 @@ class ModelServer:
         self._redis_namespace = redis_namespace
         self._clock_ns = clock_ns
         self._watch = DeadlineWatch(clock_ns)
+        self._shadowing = Shadowing()
         self._redis: RedisTier | None = None
         self._cache = RowCache(cache_bytes, None)
         self._is_running = False
@@ -117,11 +120,12 @@ class ModelServer:
         self._redis = self._make_redis()
         self._cache = RowCache(self._cache_bytes, self._redis)
         self._watch.start()
+        self._shadowing.start()
         self._is_live = True
         try:
             if self._redis is not None:
                 self._redis.start()
-            self._control.start(Services(self._watch, self._cache, self._clock_ns, self))
+            self._control.start(Services(self._watch, self._cache, self._clock_ns, self, self._shadowing))
         except BaseException:
             self.close()
             raise
@@ -146,10 +150,11 @@ class ModelServer:
         self._is_running = False
         metrics.SERVING.remove_gauge(metrics.CACHE_GAUGE, "", "", self._read_cache_bytes)
         if self._polling is not None:
-            self._polling.close()
+            self._polling.close(limit_s)
         self._control.close(limit_s)
         if self._redis is not None:
             self._redis.close(FLUSH_S)
+        self._shadowing.close()
         self._watch.close()
         self._is_live = False
 
@@ -182,7 +187,8 @@ class ModelServer:
             model: Its name.
             inputs: Every input by name, [rows, *dims] ([*dims] for a model with max_batch_size 0), with exactly the
                 model's types. They must not change while this call waits.
-            version: A version; None: the highest that is served.
+            version: A version; None: the one that the model's routing chooses (see `serving.routing`), else the highest
+                that is served.
             outputs: Names of the outputs wanted; None: all.
             priority: Priority level from 1 (highest); 0: the model's default.
             timeout_us: Longest time in the queue, where the model's queue policy allows an override; 0: the policy's.
@@ -202,12 +208,13 @@ class ModelServer:
             ExecutionError: The backend failed, or gave NaN or something else than its configuration says.
         """
         while True:
-            served = self._find(model, version)
+            served, router = self._choose(model, version, key)
             call = self._call(served, inputs, outputs, priority, timeout_us, deadline_s, parameters, request_id)
             if not call.rows:
                 return _no_rows(served, call.outputs)
             try:
-                result = served.run(call).result()
+                answer = served.run(call) if router is None else router.follow(served, call, served.run)
+                result = answer.result()
             except RetiredError:
                 # It was replaced between the two lines: its successor is there.
                 continue
@@ -232,10 +239,10 @@ class ModelServer:
         The answer's arrays are always [rows, *dims]; rows must not be 0. Its `version` is the one that answers.
         """
         while True:
-            served = self._find(model, version)
+            served, router = self._choose(model, version, key)
             call = self._call(served, inputs, outputs, priority, timeout_us, deadline_s, parameters, request_id)
             try:
-                return served.submit(call)
+                return served.submit(call) if router is None else router.follow(served, call, served.submit)
             except RetiredError:
                 continue
 
@@ -303,6 +310,15 @@ class ModelServer:
             for _, served in sorted(find_offer(offers, name).versions.items())
         ]
 
+    def routing(self, model: str) -> RoutingState | None:
+        """How the traffic of a model is split now; None where it is not.
+
+        Raises:
+            NotFoundError: No such model.
+        """
+        router = self._offer(model).router
+        return None if router is None else router.state
+
     def digest(self, model: str, version: int | None = None) -> str:
         """The execution digest of a model: SHA-256 (hex) of everything its numbers depend on besides their inputs.
 
@@ -312,7 +328,7 @@ class ModelServer:
         return self._find(model, version).digest
 
     def version(self, model: str) -> int:
-        """The version that answers a request which names none.
+        """The version that answers a request which names none; where traffic is split, the one with most of it.
 
         Raises:
             NotFoundError: No such model.
@@ -387,9 +403,19 @@ class ModelServer:
         )
 
     def _find(self, name: str, version: int | None) -> Served:
+        return self._offer(name).find(version)
+
+    def _offer(self, name: str) -> Offer:
         if not self._is_running:
             raise UnavailableError("the model server is not running: start() it, or use it as a context manager")
-        return find_served(self._control.offers, name, version)
+        return find_offer(self._control.offers, name)
+
+    def _choose(self, name: str, version: int | None, key: str | None) -> tuple[Served, Router | None]:
+        """The version for a request, and what split the traffic if something did."""
+        offer = self._offer(name)
+        if version is not None or offer.router is None:
+            return offer.find(version), None
+        return offer.versions[offer.router.choose(key)], offer.router
 
     def _call(
         self,

@@ -341,6 +341,32 @@ def test_a_version_being_drained_ends_with_the_server(tmp_path, gate):
         stuck.result(0)
 
 
+def test_close_does_not_wait_for_a_load(tmp_path, gate):
+    warm = 'model_warmup { inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }'
+    write_gated(tmp_path, BATCHED + warm)
+    server = explicit(tmp_path)
+    server.start()
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(server.load, "gated")
+        gate.wait_inside(1)
+        server.close(0.1)
+        gate.open()
+        with pytest.raises(UnavailableError, match="was closed"):
+            loading.result(10)
+    assert server._control.offers == {}
+    with pytest.raises(UnavailableError, match="not running"):
+        server.load("gated")
+
+
+def test_a_server_starts_again_after_its_end(tmp_path):
+    write_model(tmp_path, "m", affine(bias=1), BATCHED)
+    server = explicit(tmp_path, "m")
+    for _ in range(2):
+        server.close()
+        with server:
+            assert bias(server) == 1
+
+
 BAD = {
     "no file": (None, BATCHED, "model.onnx"),
     "wrong dims": (
