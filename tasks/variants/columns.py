@@ -21,7 +21,7 @@ MAX_UNDECLARED = 1000
 _SEMICOLON = ord(";")
 _ESCAPED_COMMA = "%2C"
 """How values of ours hold a comma, which in INFO ends a value."""
-_FLAG, _ONE, _PER_ALLELE, _TEXT = "flag", "one", "per allele", "text"
+_FLAG, _ONE, _PER_ALLELE, _LIST, _TEXT = "flag", "one", "per allele", "list", "text"
 _TYPES = {"Integer": pa.int64(), "Float": pa.float64()}
 _PLACE_COLUMNS = [
     ("contig", pa.string()),
@@ -60,19 +60,22 @@ class TableColumns:
             if info_ids is None or name in info_ids:
                 self._info[name.encode()] = _declared(declaration)
         self.consequences = {reader.key.encode(): reader for reader in find_consequences(header)}
-        self._formats = {name.encode(): None for name in header.formats} if self._num_samples else {}
+        self._formats: dict[bytes, tuple[str, pa.DataType]] = {}
+        for name, declaration in header.formats.items() if self._num_samples else ():
+            self._formats[name.encode()] = _declared_format(name, declaration)
         self._takes_all = info_ids is None
         self._num_undeclared = 0
         self._info_ids, self._format_ids, self._layout_ids = NameIds(), NameIds(), NameIds()
         self.schema = self._make_schema()
 
     def _make_schema(self) -> pa.Schema:
-        value = pa.string() if self._num_samples == 1 else pa.list_(pa.string())
         columns = [*_PLACE_COLUMNS[:5], ("qual", self._qual_type), _PLACE_COLUMNS[6]]
         names = sorted(self._info, key=lambda key: key.decode() not in self._own_ids)
         columns.extend((self._info_column(key), self._info[key][1]) for key in names)
         columns.extend((name, reader.TYPE) for reader in self.consequences.values() for name in reader.columns)
-        columns.extend((f"FORMAT_{key.decode()}", value) for key in self._formats)
+        for key, (mode, kind) in self._formats.items():
+            of_sample = pa.list_(kind) if mode == _LIST else kind
+            columns.append((f"FORMAT_{key.decode()}", of_sample if self._num_samples == 1 else pa.list_(of_sample)))
         return pa.schema(columns)
 
     def _info_column(self, key: bytes) -> str:
@@ -194,19 +197,43 @@ class TableColumns:
             for key in keys:
                 if key and key not in self._formats and self._num_undeclared < MAX_UNDECLARED:
                     self._num_undeclared += 1
-                    self._formats[key] = None
+                    self._formats[key] = (_TEXT, pa.string())
         columns = {}
         size = lines.num_records * self._num_samples
-        for key in self._formats:
+        for key in list(self._formats):
             places = np.array([keys.index(key) if key in keys else -1 for keys in keys_of] or [-1], dtype=np.int64)
             value_begin, value_end = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
             sample_values(text, begin, lines.record_end, places[layout], self._num_samples, value_begin, value_end)
-            values = string_column(text, value_begin, value_end)
+            values = self._format_values(key, string_column(text, value_begin, value_end))
             if self._num_samples > 1:
                 offsets = np.arange(lines.num_records + 1, dtype=np.int32) * self._num_samples
                 values = pa.ListArray.from_arrays(pa.array(offsets), values)
             columns[f"FORMAT_{key.decode()}"] = values
         return columns
+
+    def _format_values(self, key: bytes, texts: pa.StringArray) -> pa.Array:
+        """The values of one key as its type holds them; a value that is not of it makes the column text."""
+        mode, kind = self._formats[key]
+        values = texts
+        if mode == _ONE:
+            values = _cast(texts, kind)
+        elif mode == _LIST:
+            parts = pc.split_pattern(texts, ",")
+            items = _cast(pc.if_else(pc.equal(parts.values, "."), None, parts.values), kind)
+            if items is not None:
+                return pa.ListArray.from_arrays(parts.offsets, items, mask=parts.is_null())
+            values = None
+        if values is None:
+            self._formats[key] = (_TEXT, pa.string())
+        return texts if values is None else values
+
+
+def _declared_format(name: str, declaration: Declaration) -> tuple[str, pa.DataType]:
+    kind = _TYPES.get(declaration.kind, pa.string())
+    # Haploid genotypes alone would pass for numbers.
+    if name == "GT" or declaration.number == "0":
+        return _TEXT, pa.string()
+    return (_ONE if declaration.number == "1" else _LIST), kind
 
 
 def _declared(declaration: Declaration) -> tuple[str, pa.DataType]:

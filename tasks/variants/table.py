@@ -6,7 +6,9 @@
     INFO_key                                   Number=1 by its Type, Number=A one value per allele, Flag bool, else text
     CSQ_..., ANN_...                           VEP's and SnpEff's SYMBOL, Gene, Feature, Consequence, IMPACT: lists in
                                                the order of the allele's entries (`tasks.variants.consequences`)
-    FORMAT_key                                 text; with several samples a list in the samples' order
+    FORMAT_key                                 Number=1 by its Type; of another Number (A, R, G, ``.``, 2 ...) a list of
+                                               its Type, ``.`` in it null; GT and what is not declared text; with
+                                               several samples a list of these in the samples' order
 
 A declared type holds unless a value in the file is not of it: then the whole column is text, as written. The schema's
 metadata has, as JSON, the names of the samples (``samples``) and what made the table (``cohortflow``).

@@ -30,6 +30,12 @@ HEADER = [
     '##INFO=<ID=CF_X,Number=A,Type=Float,Description="x">',
     '##FORMAT=<ID=GT,Number=1,Type=String,Description="x">',
     '##FORMAT=<ID=DP,Number=1,Type=Integer,Description="x">',
+    '##FORMAT=<ID=AD,Number=R,Type=Integer,Description="x">',
+    '##FORMAT=<ID=PL,Number=G,Type=Integer,Description="x">',
+    '##FORMAT=<ID=AF,Number=A,Type=Float,Description="x">',
+    '##FORMAT=<ID=GP,Number=.,Type=Float,Description="x">',
+    '##FORMAT=<ID=FT,Number=1,Type=String,Description="x">',
+    '##FORMAT=<ID=HQ,Number=2,Type=String,Description="x">',
 ]
 
 
@@ -138,7 +144,43 @@ def test_many_samples_stand_in_lists(tmp_path: Path) -> None:
     )
     assert json.loads(table.schema.metadata[b"samples"]) == ["B", "A", "C c"]
     assert column(table, "FORMAT_GT") == [["0/1", "./.", "2|2"]] * 2 + [["0", None, "1/1"], [None] * 3]
-    assert column(table, "FORMAT_DP") == [["5", None, None]] * 2 + [["1", "2", None], [None] * 3]
+    assert column(table, "FORMAT_DP") == [[5, None, None]] * 2 + [[1, 2, None], [None] * 3]
+
+
+@pytest.mark.usefixtures("block_bytes")
+def test_format_values_have_the_declared_types(tmp_path: Path) -> None:
+    table = table_of(
+        tmp_path,
+        [
+            "chr1 5 . A C,G . . . GT:DP:AD:PL:AF:GP:FT:HQ 1:7:3,4,0:0,.,99:0.5,1e-3:.,.:PASS:a,b",
+            "chr1 6 . A C . . . GT:DP:AD 0:.:.",
+            "chr1 7 . A C . . . . .",
+        ],
+        samples="S",
+    )
+    assert column(table, "FORMAT_GT") == ["1", "1", "0", None]
+    assert column(table, "FORMAT_DP") == [7, 7, None, None]
+    assert column(table, "FORMAT_AD") == [[3, 4, 0], [3, 4, 0], None, None]
+    assert column(table, "FORMAT_PL") == [[0, None, 99], [0, None, 99], None, None]
+    assert column(table, "FORMAT_AF") == [[0.5, 1e-3], [0.5, 1e-3], None, None]
+    assert column(table, "FORMAT_GP") == [[None, None], [None, None], None, None]
+    assert column(table, "FORMAT_FT") == ["PASS", "PASS", None, None]
+    assert column(table, "FORMAT_HQ") == [["a", "b"], ["a", "b"], None, None]
+    assert table.schema.field("FORMAT_DP").type == pa.int64()
+    assert table.schema.field("FORMAT_PL").type == pa.list_(pa.int64())
+    assert table.schema.field("FORMAT_GP").type == pa.list_(pa.float64())
+
+
+@pytest.mark.usefixtures("block_bytes")
+def test_format_values_of_another_type_make_the_column_text(tmp_path: Path) -> None:
+    table = table_of(
+        tmp_path,
+        ["chr1 5 . A C . . . GT:DP:AD:AF 0/1:7:3,4:0.5 0/1:8:1,2:0.1", "chr1 6 . A C . . . DP:AD 7.5:3,x 8:,"],
+        samples="S\tT",
+    )
+    assert column(table, "FORMAT_DP") == [["7", "8"], ["7.5", "8"]]
+    assert column(table, "FORMAT_AD") == [["3,4", "1,2"], ["3,x", ","]]
+    assert column(table, "FORMAT_AF") == [[[0.5], [0.1]], [None, None]]
 
 
 def test_bytes_that_are_not_text_do_not_stop_it(tmp_path: Path) -> None:
