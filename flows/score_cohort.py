@@ -197,13 +197,18 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     old = read_plan(folder.plan)
     if old is not None:
         finished = [i for i in old.samples if folder.summary(i, "output").exists()]
-        check_resumable(old, plan, finished, digested_names(folder.digests))
+        changed = check_resumable(old, plan, finished, digested_names(folder.digests))
+        for sample_id, differences in changed.items():
+            current_progress().caution(f"sample {sample_id} has changed and is done anew: {'; '.join(differences)}")
         if old.recipe != plan.recipe:
             drop_scores(folder)
         for sample_id in old.samples.keys() - plan.samples.keys():
             folder.remove_sample(sample_id)
     folder.manifest.unlink(missing_ok=True)
+    for warning in sheet.warnings:
+        current_progress().caution(f"{sheet.path.name}: {warning}")
     settings = {
+        "sheet_warnings": list(sheet.warnings),
         "regions": str(parameters.regions.resolve()) if parameters.regions else None,
         "annotations": {request.name: str(request.path) for request in parse_requests(parameters.annotate)},
         "samples": {sample.id: sample.to_json() for sample in sheet.samples},

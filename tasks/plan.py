@@ -13,6 +13,7 @@ from tasks.errors import FolderError
 from tasks.files import file_sha256, json_sha256, read_json, write_json
 
 FORMAT = 1
+_MODELS = "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,45 +74,66 @@ def read_plan(path: Path) -> Plan | None:
 
 def check_resumable(
     old: Plan, new: Plan, finished: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Checks that `new` may go on in a folder that holds `old`: the same recipe, and every finished sample unchanged.
+) -> dict[str, list[str]]:
+    """Checks that `new` may go on in a folder that holds `old`: the same recipe and models, and no sample left out.
 
-    Samples may be added; a sample that failed or never finished may change; and where none ever finished, all may.
+    Samples may be added, and may change; one that never finished may be left out; and where none ever finished,
+    everything may change.
 
     Args:
         old: The folder's plan.
         new: This run's plan.
         finished: Samples whose outputs are in the folder.
-        names: Names of files by digest, for the message.
+        names: Names of files by digest, for the messages.
+
+    Returns:
+        What changed of each finished sample that has to be done anew.
 
     Raises:
-        FolderError: It may not; the message lists every difference.
+        FolderError: It may not; the message lists every difference, and what can be done.
     """
     held = sorted(finished)
     if not held:
-        return
-    faults = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "", names)]
+        return {}
+    of_all = [f"{where}: was {a}, now {b}" for where, a, b in _differences(old.recipe, new.recipe, "", names)]
+    missing = [sample_id for sample_id in held if sample_id not in new.samples]
+    changed: dict[str, list[str]] = {}
     for sample_id in held:
-        if sample_id not in new.samples:
-            faults.append(f"sample {sample_id}: is in the folder, not in the sheet")
+        if sample_id not in old.samples or sample_id not in new.samples:
             continue
-        before, now = old.samples.get(sample_id), new.samples[sample_id]
-        if before is not None:
-            faults += [
-                f"sample {sample_id}, {where}: was {a}, now {b}" for where, a, b in _differences(before, now, "", names)
-            ]
-    if faults:
-        raise FolderError(
-            "the output folder holds another plan:\n  "
-            + "\n  ".join(faults)
-            + "\nchoose another folder, or --overwrite",
-            field="output",
-            reason="OTHER_PLAN",
-        )
+        for where, a, b in _differences(old.samples[sample_id], new.samples[sample_id], "", names):
+            text = f"{where}: was {a}, now {b}"
+            if where.startswith(f"{_MODELS}."):
+                of_all.append(f"sample {sample_id}, {text}")
+            else:
+                changed.setdefault(sample_id, []).append(text)
+    faults = of_all + [f"sample {sample_id}: is in the folder, not in the sheet" for sample_id in missing]
+    if not faults:
+        return changed
+    advice = []
+    if of_all:
+        advice.append("what every sample depends on has changed: give the same command and files as before")
+    if missing:
+        advice.append("put the missing samples' lines back into the sheet")
+    raise FolderError(
+        "the output folder holds another plan:\n  "
+        + "\n  ".join(faults)
+        + f"\n{'; '.join(advice)}; or choose another folder; or --overwrite, which does all samples anew",
+        field="output",
+        reason="OTHER_PLAN",
+    )
 
 
 def _differences(old: Any, new: Any, where: str, names: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Where two values differ, and how each reads there."""
+    """Where two values differ, and how each reads there; lists of what has a name or id are compared by it."""
+    named = [_by_name(value) for value in (old, new)]
+    if None not in named and named != [{}, {}]:
+        before, now = (", ".join(each or ()) for each in named)
+        if sorted(named[0] or ()) == sorted(named[1] or ()) and before != now:
+            return [(where, before, now)]
+        old, new = named
+    elif _name_of(old if new is None else new) and None in (old, new):
+        return [(where, _in_words(old, names), _in_words(new, names))]
     if isinstance(old, dict) or isinstance(new, dict):
         old, new = old or {}, new or {}
         found = []
@@ -119,6 +141,20 @@ def _differences(old: Any, new: Any, where: str, names: Mapping[str, str]) -> li
             found += _differences(old.get(key), new.get(key), f"{where}.{key}" if where else str(key), names)
         return found
     return [] if old == new else [(where, _in_words(old, names), _in_words(new, names))]
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """The entries of a list by their names; nothing stands for an empty list; None where they have none."""
+    if value is None:
+        return {}
+    if not isinstance(value, list):
+        return None
+    entries = {name: each for each in value if (name := _name_of(each))}
+    return entries if len(entries) == len(value) else None
+
+
+def _name_of(value: Any) -> str | None:
+    return value.get("name") or value.get("id") if isinstance(value, dict) else None
 
 
 def _in_words(value: Any, names: Mapping[str, str]) -> str:
@@ -130,7 +166,8 @@ def _in_words(value: Any, names: Mapping[str, str]) -> str:
     if isinstance(value, list):
         return ", ".join(_in_words(each, names) for each in value)
     if isinstance(value, dict):
-        return f"{value.get('name', '')} ({_in_words(value.get('digest'), names)})".lstrip()
+        digest = f" ({_in_words(value['digest'], names)})" if "digest" in value else ""
+        return f"{_name_of(value) or ''}{digest}".lstrip()
     text = str(value)
     if len(text) != 64:
         return text

@@ -157,3 +157,25 @@ def test_a_sample_that_joins_costs_its_own_alleles_alone(cohort: Cohort, tmp_pat
     refused = run_command("score", cohort.sheet("q.csv", rows[1:]), *arguments)
     assert refused.returncode == 2
     assert "sample P: is in the folder, not in the sheet" in refused.stderr
+
+
+def test_a_sample_that_changed_is_done_anew_and_the_others_are_kept(cohort: Cohort, tmp_path: Path) -> None:
+    lines = subprocess.run(["gzip", "-dc", str(cohort.vcf)], capture_output=True, text=True, check=True).stdout
+    (head, body) = lines[: lines.index("\n", lines.index("#CHROM")) + 1], lines.splitlines()[-60:]
+    for name, kept in (("kept", body[:40]), ("changed", body[20:])):
+        (tmp_path / f"{name}.vcf").write_text(head + "\n".join(kept) + "\n")
+    rows = [{"sample": "P", "vcf": tmp_path / "kept.vcf"}, {"sample": "Q", "vcf": tmp_path / "changed.vcf"}]
+    sheet = cohort.sheet("changed.csv", rows)
+    output, fresh = tmp_path / "out", tmp_path / "fresh"
+    request = ["score", sheet, "--reference", cohort.reference, "--quiet", "--output"]
+    assert run_command(*request, output).returncode == 0
+    kept_at = (output / "samples/P/P.vcf.gz").stat().st_mtime_ns
+    (tmp_path / "changed.vcf").write_text(head + "\n".join(body[30:]) + "\n")
+    again = run_command(*request, output)
+    assert again.returncode == 0, again.stderr
+    (caution,) = [line for line in again.stderr.splitlines() if "done anew" in line]
+    assert caution.startswith("caution: sample Q has changed and is done anew: files: was ")
+    assert caution.endswith("(changed.vcf)")
+    assert (output / "samples/P/P.vcf.gz").stat().st_mtime_ns == kept_at
+    assert run_command(*request, fresh).returncode == 0
+    assert outputs(output) == outputs(fresh)

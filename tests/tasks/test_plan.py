@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,13 @@ def test_a_sample_keeps_its_identity_when_others_join() -> None:
 
 def test_samples_may_join_and_unfinished_ones_change() -> None:
     check_resumable(Plan(RECIPE, {"A": A}), Plan(RECIPE, {"A": A, "B": B}), ["A"])
-    check_resumable(Plan(RECIPE, {"A": A, "B": B}), Plan(RECIPE, {"A": A, "B": A}), ["A"])
+    assert check_resumable(Plan(RECIPE, {"A": A, "B": B}), Plan(RECIPE, {"A": A, "B": A}), ["A"]) == {}
+
+
+def test_a_finished_sample_that_changed_is_told_with_what_changed() -> None:
+    old, new = Plan(RECIPE, {"A": A, "B": B}), Plan(RECIPE, {"A": A, "B": {**B, "files": ["4" * 64]}})
+    changed = check_resumable(old, new, ["A", "B"], {"4" * 64: "new.vcf"})
+    assert changed == {"B": ["files: was 222222222222…, now 444444444444… (new.vcf)"]}
 
 
 def test_a_plan_under_which_nothing_finished_may_be_replaced() -> None:
@@ -49,8 +56,9 @@ def test_every_difference_is_named() -> None:
     for text in (
         "padding_bp: was 0, now 10",
         "models.variants.digest",
-        "sample A, files",
         "sample B: is in the folder",
+        "put the missing samples' lines back",
+        "--overwrite, which does all samples anew",
     ):
         assert text in str(caught.value)
 
@@ -58,20 +66,36 @@ def test_every_difference_is_named() -> None:
 def test_differences_are_told_in_words() -> None:
     lanes = {"kind": "fastq", "files": [], "lanes": [["1", "3" * 64, None, False]]}
     caller = {**lanes, "lanes": [["1", "3" * 64, "4" * 64, True]], "models": {"reads": {"version": 2}}}
-    with pytest.raises(FolderError) as caught:
-        check_resumable(Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": caller}), ["A"], {"4" * 64: "R2.fq"})
+    plans = Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": {**caller, "models": {}}})
     now = "now 1, 333333333333…, 444444444444… (R2.fq), yes"
-    assert f"lanes: was 1, 333333333333…, none, no, {now}" in str(caught.value)
-    assert "models.reads.version: was none, now 2" in str(caught.value)
+    assert check_resumable(*plans, ["A"], {"4" * 64: "R2.fq"}) == {
+        "A": [f"lanes: was 1, 333333333333…, none, no, {now}"]
+    }
+    with pytest.raises(FolderError) as caught:
+        check_resumable(Plan(RECIPE, {"A": lanes}), Plan(RECIPE, {"A": caller}), ["A"])
+    assert "sample A, models.reads.version: was none, now 2" in str(caught.value)
     assert not set("[]{}") & set(str(caught.value))
 
 
 def test_annotations_differ_by_name_and_file() -> None:
-    source = {"name": "clinvar", "digest": "5" * 64, "fields": [{"id": "CLNSIG", "description": "long"}]}
-    plans = (Plan(RECIPE | {"annotations": each}, {"A": A}) for each in ([source], []))
-    with pytest.raises(FolderError, match=r"annotations: was clinvar \(555555555555…\), now none") as caught:
-        check_resumable(*plans, ["A"])
-    assert "long" not in str(caught.value)
+    field = {"id": "CLNSIG", "description": "long"}
+    source: dict[str, Any] = {"name": "clinvar", "digest": "5" * 64, "fields": [field]}
+    other = {"name": "gnomad", "digest": "6" * 64, "fields": []}
+
+    def refusal(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> str:
+        plans = (Plan(RECIPE | {"annotations": each}, {"A": A}) for each in (before, now))
+        with pytest.raises(FolderError) as caught:
+            check_resumable(*plans, ["A"], {"7" * 64: "clinvar_new.vcf.gz"})
+        return str(caught.value)
+
+    assert "annotations.clinvar: was clinvar (555555555555…), now none\n" in refusal([source], [])
+    assert "long" not in refusal([source], [])
+    newer = refusal([source, other], [{**source, "digest": "7" * 64}, other])
+    assert "annotations.clinvar.digest: was 555555555555…, now 777777777777… (clinvar_new.vcf.gz)\n" in newer
+    assert "gnomad" not in newer
+    fields = refusal([source], [{**source, "fields": [*source["fields"], {"id": "MC", "description": "long"}]}])
+    assert "annotations.clinvar.fields.MC: was none, now MC\n" in fields
+    assert "annotations: was clinvar, gnomad, now gnomad, clinvar\n" in refusal([source, other], [other, source])
 
 
 def test_unchanged_files_are_not_read_again(tmp_path: Path) -> None:
