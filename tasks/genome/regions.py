@@ -184,6 +184,15 @@ def read_intervals(path: Path, reference: Reference) -> BedIntervals:
     is_empty = is_known & (start == end)
     keep = is_known & ~is_empty
     if not keep.any():
+        if is_empty.any():
+            others = int((~is_known).sum())
+            raise RegionsError(
+                f"{path}: no region left: {int(is_empty.sum()):,} intervals are empty, the first on line "
+                f"{lines[np.flatnonzero(is_empty)[0]]}: their start is their end"
+                f"{f', and {others:,} are on contigs that the reference does not have' if others else ''}; a BED "
+                "counts from 0 and its end is exclusive, so that base 100 alone is 99 to 100",
+                reason="NO_REGIONS",
+            )
         raise RegionsError(
             f"{path}: no interval on a contig of {reference.path.name}: the BED has "
             f"{', '.join(names[:5])}; the reference has "

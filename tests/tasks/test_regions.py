@@ -146,6 +146,8 @@ def test_what_is_dropped_is_counted(reference: Reference, tmp_path: Path) -> Non
         (b"chr0\t1\t51\n", "line 1: chr0:1-51 ends past the contig, which has 50 bases"),
         (b"@HD\tVN:1.6\n@SQ\tSN:chr0\tLN:50\nchr0\t1\t5\t+\tx\n", "interval_list"),
         (b"chr7\t1\t2\n", "no interval on a contig of genome.fa: the BED has chr7; the reference has chr0, chr1"),
+        (b"chr0\t5\t5\n#\nchr1\t0\t0\n", "no region left: 2 intervals are empty, the first on line 1: their start is"),
+        (b"chr7\t1\t2\nchr1\t7\t7\n", "the first on line 2: their start is their end, and 1 are on contigs that"),
         (b"chr0\t1\t2\x00\n", "not a text file"),
         (gzip.compress(b"chr0\t1\t2\n" * 1000)[:-12], "cannot read it"),
         (b"\x1f\x8brubbish", "cannot read it"),
