@@ -53,6 +53,46 @@ class Outline(HTMLParser):
         self.text.append(data)
 
 
+class TableBoxes(HTMLParser):
+    """For each table of a page, whether it lies in an element that scrolls."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[bool] = []
+        self.found: list[bool] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "div":
+            self.open.append(dict(attrs).get("class") in ("box", "scroll"))
+        elif tag == "table":
+            self.found.append(any(self.open))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "div":
+            self.open.pop()
+
+
+def test_every_table_scrolls_in_a_box_of_its_own(tmp_path: Path) -> None:
+    folder = make_cohort(tmp_path / "run", 6, failed={"S0002": ("TRUNCATED", "cut off")})
+    manifest = make_manifest(folder, [{"variants": STATISTICS}], SECONDS)
+    trio = {"child": "S0001", "father": "S0003", "mother": None, "sites": 9, "errors": 0, "error_rate": 0.0}
+    manifest["identity"] = {"sites": 9, "pairs": 1, "relations": {}, "trios": [{**trio, "verdict": "fits"}]}
+    sex = {"sheet": "XX", "verdict": "XX", "evidence": "X depth 1.01"}
+    manifest["samples"]["S0001"]["sex"] = sex
+    manifest["warnings"] = [{"sample": None, "warning": "SHEET", "message": "line 1, column sx: is sex meant"}]
+    manifest["recipe"]["annotations"] = [{"name": "clinvar", "digest": "5" * 64, "fields": []}]
+    counts = {"records_in": 1, "alleles": 1, "found": 1, "repeated": 0, "malformed": {}}
+    manifest["annotations"] = {"clinvar": counts}
+    write_report(folder, manifest)
+    page = folder.report.read_text()
+    for words in ("Children and their parents", "By what", "Of the cohort", "the sheet</th>"):
+        assert words in page
+    boxes = TableBoxes(page).found
+    assert len(boxes) > 12
+    assert all(boxes)
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
     failed = {"S0003": ("TRUNCATED", "/lab/incoming/S0003.fastq: cut off"), "S0005": ("WRONG_REFERENCE", "wrong?")}
