@@ -16,7 +16,7 @@ from tasks.coverage.targets import read_targets
 from tasks.errors import TaskError
 from tasks.genome.reference import Reference, prepare_reference
 from tasks.genome.regions import read_bed
-from tasks.precheck import check_sample
+from tasks.precheck import check_sample, unknown_parents
 from tasks.run import CALLER
 from tasks.sheets.sheet import read_sheet
 
@@ -45,7 +45,7 @@ def check_cohort(
     with tempfile.TemporaryDirectory(prefix="cohortflow-check-") as scratch:
         reference = prepare_reference(reference_path.resolve(), Path(scratch) / "reference")
         domain = read_domain(models, CALLER)
-        lines = [_reference_line(reference)]
+        lines = [_reference_line(reference), *(f"sheet: caution: {warning}" for warning in sheet.warnings)]
         exons = read_exons(genes, reference) if genes else None
         if exons:
             lines.append(f"genes: {len(exons.names):,} with {len(exons.start):,} exons")
@@ -58,9 +58,11 @@ def check_cohort(
             outputs = [field.output for field in open_source(request, reference, Path(scratch))]
             check_inputs_free([path for s in sheet.samples if s.kind == "vcf" for path in s.paths], outputs)
             lines.append(f"annotation {request.name}: writes INFO {', '.join(output.name for output in outputs)}")
+        parents = unknown_parents(sheet.samples)
         for sample in sheet.samples:
             try:
                 notes = check_sample(sample, reference, Path(scratch), domain, regions)
+                notes += [f"caution: {each.warning}: {each.message}" for each in parents if each.sample == sample.id]
                 lines.append(f"ok      {sample.id}: {'; '.join(notes)}")
             except TaskError as error:
                 num_faults += 1

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tasks.alignments.file import check_alignment
 from tasks.alignments.format import keep_offline, open_alignment, read_header, recognise_kind
 from tasks.calling.domain import CallerDomain, refuse_tumour
-from tasks.errors import VariantFileError
+from tasks.errors import TaskError, VariantFileError
+from tasks.genome.contigs import mixed_names
 from tasks.genome.header_check import HeaderCheck, check_header_contigs
 from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import read_bed
 from tasks.identity.genotypes import GenotypeCollector
+from tasks.identity.pedigree import parent_warnings
 from tasks.identity.sex import SexFinding, find_sex, sex_differs
-from tasks.identity.warnings import name_warning
+from tasks.identity.warnings import IdentityWarning, name_warning
 from tasks.isolation import run_isolated
 from tasks.pipelines import pipeline_types
 from tasks.reads.fastq import Lane, check_mate_numbers
 from tasks.reads.records import read_records
 from tasks.sheets.sheet import Sample
 from tasks.variants.binary import check_end, is_bcf
-from tasks.variants.header import REASON_ID, parse_header
+from tasks.variants.header import REASON_ID, VariantHeader, parse_header
 from tasks.variants.scanning import check_sample as check_vcf_sample
 from tasks.variants.scanning import scan_variants
 from tasks.variants.text import VariantText
@@ -108,6 +111,7 @@ def _read_whole(
             observer=genotypes.observe,
         )
         notes = [f"{counts['records_in']:,} records, {counts['rejected']:,} to reject"]
+        notes += _mixed_notes(counts["mixed_names"])
         if len(genotypes.x_counts) == 1:
             notes += _sex_notes(sample, find_sex(reference, x_counts=genotypes.x_counts[0]))
         return notes
@@ -130,6 +134,20 @@ def _read_whole(
     return notes + _sex_notes(sample, find_sex(reference, windows=alignment["windows"], regions=regions))
 
 
+def unknown_parents(samples: Sequence[Sample]) -> list[IdentityWarning]:
+    """Warnings about parents whom neither the sheet has nor a VCF of several persons; see `parent_warnings`."""
+    rows = {sample.id: sample.to_json() for sample in samples}
+    if not parent_warnings(rows):
+        return []
+    columns: set[str] = set()
+    whole_vcfs = (sample for sample in samples if sample.kind == "vcf" and sample.vcf_sample is None)
+    for path in {path for sample in whole_vcfs for path in sample.paths}:
+        with suppress(TaskError):
+            found = _read_header(path).samples
+            columns |= set(found) if len(found) > 1 else set()
+    return parent_warnings(rows, columns)
+
+
 def _sex_notes(sample: Sample, finding: SexFinding) -> list[str]:
     if not sex_differs(finding, sample.sex):
         return []
@@ -142,14 +160,17 @@ def _name_notes(sample: Sample, found: Sequence[str], where: str) -> list[str]:
     return [f"caution: {warning.warning}: {warning.message}"] if warning else []
 
 
+def _read_header(path: Path) -> VariantHeader:
+    if not is_bcf(path):
+        return parse_header(VariantText(path).header)
+    check_end(path)
+    lines = run_isolated("tasks.precheck:read_bcf_header", {"path": str(path)}, what=str(path))
+    return parse_header([line.encode() for line in lines])
+
+
 def _check_variants(sample: Sample, reference: Reference) -> list[str]:
     path = sample.paths[0]
-    if is_bcf(path):
-        check_end(path)
-        lines = run_isolated("tasks.precheck:read_bcf_header", {"path": str(path)}, what=str(path))
-        header = parse_header([line.encode() for line in lines])
-    else:
-        header = parse_header(VariantText(path).header)
+    header = _read_header(path)
     samples, lengths_bp, md5s = header.samples, header.contig_lengths_bp, header.contig_md5s
     check_vcf_sample(path, samples, sample.vcf_sample)
     notes = [f"{len(samples)} sample columns"]
@@ -163,7 +184,7 @@ def _check_variants(sample: Sample, reference: Reference) -> list[str]:
             [None] * len(names),
             reference,
         )
-        notes += _contig_notes(check, names)
+        notes += _contig_notes(check, names) + _mixed_notes(mixed_names(names, reference))
     else:
         notes.append("no ##contig lines: the records tell which contigs there are")
     own_ids = {field.name for kind in pipeline_types().values() for field in kind.fields} | {REASON_ID}
@@ -177,7 +198,7 @@ def _check_alignment(path: Path, found: dict[str, Any], sample: Sample, referenc
     names: Sequence[str] = found["names"]
     what = f"sample {sample.id} ({path.name})"
     check = check_header_contigs(what, names, found["lengths_bp"], found["md5s"], [None] * len(names), reference)
-    notes = _contig_notes(check, names)
+    notes = _contig_notes(check, names) + _mixed_notes(mixed_names(names, reference))
     names = [group["sample"] for group in found["read_groups"] if group["sample"]]
     return notes + _name_notes(sample, names, "the read groups (SM) name")
 
@@ -193,6 +214,10 @@ def _contig_notes(check: HeaderCheck, names: Sequence[str]) -> list[str]:
         more = ", ..." if len(found) > _NAMES_SHOWN else ""
         notes.append(f"{len(found)} contigs {reason}: {', '.join(found[:_NAMES_SHOWN])}{more}")
     return notes
+
+
+def _mixed_notes(found: str | None) -> list[str]:
+    return [f"caution: MIXED_CONTIG_NAMES: {found}"] if found else []
 
 
 def _check_reads(sample: Sample) -> list[str]:

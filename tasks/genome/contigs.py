@@ -13,6 +13,7 @@ from tasks.genome.reference import Contig, Reference
 UNKNOWN_CONTIG = "UNKNOWN_CONTIG"
 CONTIG_LENGTH_DIFFERS = "CONTIG_LENGTH_DIFFERS"
 CONTIG_M5_DIFFERS = "CONTIG_M5_DIFFERS"
+_NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +69,39 @@ def match_contigs(
         if reasons[-1] is None:
             places[row] = candidates[chosen]
     return ContigMatch(places, reasons, namesakes)
+
+
+def mixed_names(names: Sequence[str], reference: Reference) -> str | None:
+    """Tells of an input that names contigs in two ways, as files made of several do.
+
+    Args:
+        names: Contigs of the input.
+        reference: The reference.
+
+    Returns:
+        A sentence for people; None where all are named as the reference does, or none is.
+    """
+    unstated = [None] * len(names)
+    places = match_contigs(names, unstated, unstated, reference).index.tolist()
+    of_place: dict[bool, dict[int, str]] = {True: {}, False: {}}
+    for name, place in zip(names, places, strict=True):
+        if place >= 0:
+            of_place[reference.contigs[place].name == name].setdefault(place, name)
+    same, other = of_place[True], of_place[False]
+    if not same or not other:
+        return None
+    twice = [f"{same[place]} and {name}" for place, name in other.items() if place in same]
+    text = (
+        f"contigs are named in two ways, {_some(same)} beside {_some(other)}: was it put together from several files?"
+    )
+    if twice:
+        more = ", ..." * (len(twice) > _NAMES_SHOWN)
+        text += f" Both names of one contig: {', '.join(twice[:_NAMES_SHOWN])}{more}"
+    return text
+
+
+def _some(names: dict[int, str]) -> str:
+    return ", ".join(list(names.values())[:_NAMES_SHOWN]) + ", ..." * (len(names) > _NAMES_SHOWN)
 
 
 def _misfit(contig: Contig, length_bp: int | None, md5: str | None) -> str | None:

@@ -15,7 +15,14 @@ from tasks.coverage.joining import CALLABLE, read_callable
 from tasks.files import make_folder, read_json, whole_file, write_json
 from tasks.genome.regions import Regions
 from tasks.identity.kinship import RELATIONS, PairBlock, compare_pairs
-from tasks.identity.pedigree import Person, check_trios, pair_expectation, pair_warning, read_persons
+from tasks.identity.pedigree import (
+    Person,
+    check_trios,
+    pair_expectation,
+    pair_warning,
+    parent_warnings,
+    read_persons,
+)
 from tasks.identity.sites import GenotypeFile, build_matrix
 from tasks.identity.warnings import IdentityWarning, name_warning
 from tasks.run import Run, load_run
@@ -66,6 +73,8 @@ def compare_cohort(root: str, sample_ids: list[str]) -> Json:
     ]
     matrix = build_matrix(files)
     persons = read_persons(matrix.samples, matrix.columns, run.settings["samples"])
+    strangers = parent_warnings(run.settings["samples"], (name for person in persons for name in person.names))
+    warnings += [each for each in strangers if each.sample in sample_ids]
     relation = np.zeros((len(persons), len(persons)), dtype=np.uint8)
     concordance = np.full(relation.shape, np.nan) if len(persons) <= MAX_DRAWN else None
     relations: Counter[str] = Counter()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
@@ -19,6 +20,8 @@ MAX_TRIO_ERRORS = 0.05
 a true trio's, a stranger in a parent's place 10 to 20 %."""
 _NO_PARENT = frozenset({"", "0", "na", "none", "unknown", "."})
 _MAX_FITTING = 3
+# Likeness of two names, by difflib, from which one may be the other misspelt.
+_NEAR = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,30 @@ def _person(sample_id: str, row: Mapping[str, Any]) -> Person:
         mother=parent("maternal_id"),
         is_tumour=row["status"] == 1,
     )
+
+
+def parent_warnings(sheet: Mapping[str, Any], others: Iterable[str] = ()) -> list[IdentityWarning]:
+    """Warnings about parents that the sheet names and the cohort does not have: nothing is compared with them.
+
+    Args:
+        sheet: For each sample id the sheet's row (`tasks.sheets.sheet.Sample.to_json`).
+        others: Who else may be a parent: columns of VCFs of several persons.
+    """
+    persons = [_person(sample_id, row) for sample_id, row in sheet.items()]
+    known = {name for person in persons for name in person.names} | set(others)
+    warnings = []
+    for person in persons:
+        for word, column, parent in (
+            ("father", "paternal_id", person.father),
+            ("mother", "maternal_id", person.mother),
+        ):
+            if parent is None or parent in known:
+                continue
+            near = difflib.get_close_matches(parent, sorted(known - person.names), n=1, cutoff=_NEAR)
+            hint = f"; is {near[0]} meant?" if near else ""
+            message = f"the sheet names {parent} as {word} ({column}), who is no sample or patient of it{hint}"
+            warnings.append(IdentityWarning(person.sample, "UNKNOWN_PARENT", message))
+    return warnings
 
 
 def pair_expectation(one: Person, other: Person) -> str | None:

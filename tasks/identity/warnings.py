@@ -6,6 +6,7 @@ ONE_PERSON_TWO_PATIENTS   two samples of different patients are of one person
 TWO_PERSONS_ONE_PATIENT   two samples of one patient are of different persons
 NOT_FIRST_DEGREE          two samples that the sheet makes kin of the first degree are not
 TRIO_DIFFERS              a child's genotypes cannot come of the parents that the sheet names
+UNKNOWN_PARENT            the sheet names a parent of whom the cohort has nothing
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ WARNINGS = {
     "TWO_PERSONS_ONE_PATIENT": "Samples of one patient are of different persons.",
     "NOT_FIRST_DEGREE": "Samples that the sheet makes kin of the first degree are not.",
     "TRIO_DIFFERS": "A child's genotypes cannot come of the parents that the sheet names.",
+    "UNKNOWN_PARENT": "The sheet names a parent of whom the cohort has nothing.",
 }
 
 

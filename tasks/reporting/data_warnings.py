@@ -1,6 +1,7 @@
 """Warnings about a sample's data: what is done by the letter, and yet hardly what its owner wanted.
 
 NO_RECORDS                the VCF has none
+MIXED_CONTIG_NAMES        the VCF names contigs in two ways, as chr1 and 1 are
 FEW_SCORED                less than half of the alleles have a score
 NO_BASE_QUALITIES         the reads have no base qualities, by which errors are told from variants
 FEW_ALIGNED               less than four fifths of the reads are aligned
@@ -44,6 +45,8 @@ def _warnings(summaries: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
         yield "NO_BASE_QUALITIES", "no read has base qualities: its calls are not to be relied on"
     if alignment and alignment["mapping_rate"] < _FEW_ALIGNED:
         yield "FEW_ALIGNED", f"{alignment['mapping_rate']:.1%} of the reads are aligned to the reference"
+    if summaries.get("alleles", {}).get("mixed_names"):
+        yield "MIXED_CONTIG_NAMES", summaries["alleles"]["mixed_names"]
     if output and not output["records_in"] and "calls" not in summaries:
         yield "NO_RECORDS", "the file has no records"
     elif output and output["scored"] < _FEW_SCORED * output["alleles"]:

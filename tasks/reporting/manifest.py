@@ -48,11 +48,14 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
 
     Returns:
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
-        (null if done), ``plan`` (the digest that its VCF's header states), files, ``sheet`` (its other columns),
-        counts, metrics, sex, ``common_kmers`` (of FASTQ, with their shares), ``calls`` (of reads: how many were found,
-        left out, halved and joined)), ``identity`` (how alike samples are:
-        counts, flagged pairs, trios), ``warnings`` (a list of ``sample``, ``warning``, ``message``), ``annotations``
-        (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs are named without folders.
+        (null if done), ``kind``, ``plan`` (the digest that its VCF's header states), ``inputs``, ``outputs``, ``sheet``
+        (its other columns), ``metrics``, ``sex`` (null where its variants were not read), ``notes``, ``common_kmers``
+        (of FASTQ, with their shares), ``calls`` (of reads: how many were found, left out, halved and joined); one that is done has its ``counts``; one that is not, ``failed`` or
+        ``incomplete``, has none, but ``message`` (what was found, for people) and ``blame`` (``input`` or ``system``),
+        and of the other keys what the stages told that it came through), ``identity`` (how alike samples are: counts,
+        flagged pairs, trios), ``warnings`` (a list of ``sample``, null for the sheet as a whole, ``warning``,
+        ``message``), ``annotations`` (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs
+        are named without folders.
 
     Raises:
         BalanceError: Records, alleles or samples were lost or made up.
@@ -71,6 +74,7 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         "samples": samples,
         "identity": {name: value for name, value in identity.items() if name not in _NOT_TOLD},
         "warnings": [
+            *({"sample": None, "warning": "SHEET", "message": text} for text in settings.get("sheet_warnings", ())),
             *identity.get("warnings", []),
             *(each for sample_id, found in summaries.items() for each in data_warnings(sample_id, found)),
         ],

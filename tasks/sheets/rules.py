@@ -12,7 +12,9 @@ from tasks.sheets.table import NOT_DECODED, SheetRow, SheetTable
 from tasks.sheets.values import (
     Kind,
     Sex,
+    column_of,
     id_fault,
+    names_sex,
     parse_answer,
     parse_sex,
     parse_status,
@@ -52,6 +54,8 @@ _OTHER_NAMES = {
     "gender": "sex",
     "caller": "variantcaller",
 }
+# How alike two names are, by difflib: ``sx`` and ``sex`` 0.8, ``sez`` and ``sex`` 0.67.
+_VERY_LIKE, _RATHER_LIKE = 0.8, 0.6
 
 
 def known_columns(table: SheetTable, faults: Faults) -> dict[str, str]:
@@ -79,8 +83,8 @@ def _meant(column: str, eager: bool) -> str | None:
         column: The unknown name.
         eager: Whether a column that must be there is missing, so that a wide guess helps more than it annoys.
     """
-    plain = re.sub(r"[^a-z0-9]", "", column.lower())
-    by_plain = {re.sub(r"[^a-z0-9]", "", known): known for known in _UNDERSTOOD | _KEPT}
+    plain = _plain(column)
+    by_plain = {_plain(known): known for known in _UNDERSTOOD | _KEPT}
     if plain in by_plain:
         return by_plain[plain]
     if eager and plain in _OTHER_NAMES:
@@ -88,6 +92,45 @@ def _meant(column: str, eager: bool) -> str | None:
     long_names = [name for name in by_plain if eager or len(name) > 5]
     close = difflib.get_close_matches(plain, sorted(long_names), n=1, cutoff=0.7 if eager else 0.86)
     return by_plain[close[0]] if close else None
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", column.lower())
+
+
+def column_warnings(table: SheetTable) -> list[str]:
+    """Tells which of a lab's own columns may be misspelt ones of ours; they are kept as they are."""
+    missing = sorted((_UNDERSTOOD | _KEPT) - {column.lower() for column in table.columns})
+    warnings = []
+    for column in table.columns:
+        if not column or column.lower() in _UNDERSTOOD | _KEPT:
+            continue
+        values = {row.values[column] for row in table.rows} - {""}
+        meant = next((known for known in missing if _may_be(column, known, values)), None)
+        if meant is not None:
+            warnings.append(
+                f"line {table.header_line}, column {column}: not a column that this program knows, it has no effect; "
+                f"if {meant!r} is meant, rename it"
+            )
+    return warnings
+
+
+def _may_be(column: str, known: str, values: set[str]) -> bool:
+    """Whether a lab's column is likely a misspelt one.
+
+    Words are near each other (``set``, ``seq`` and ``sex``): a name by itself tells only where hardly a letter is
+    missing or too many (``sx``, ``lanes``); else the values must be such as the known column holds.
+    """
+    plain = _plain(column)
+    likeness = difflib.SequenceMatcher(None, plain, known).ratio()
+    if known in ("sex", "lane") and likeness >= _VERY_LIKE and abs(len(plain) - len(known)) == 1:
+        return True
+    if likeness < _RATHER_LIKE and _OTHER_NAMES.get(plain) != known:
+        return False
+    if known == "sex":
+        return bool(values) and all(map(names_sex, values))
+    holds = "fastq_1" if known == "fastq_2" else known
+    return known in PATH_COLUMNS and bool(values) and all(column_of(value) == holds for value in values)
 
 
 def check_row(row: SheetRow, folder: Path, faults: Faults) -> None:

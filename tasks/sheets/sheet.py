@@ -38,6 +38,7 @@ from tasks.sheets.rules import (
     check_repeats,
     check_row,
     check_sample,
+    column_warnings,
     kind_of,
     known_columns,
 )
@@ -162,10 +163,12 @@ class SampleSheet:
     Attributes:
         path: The sheet.
         samples: In the order of their first lines.
+        warnings: What is hardly meant as it stands there, for people.
     """
 
     path: Path
     samples: tuple[Sample, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def read_sheet(path: Path) -> SampleSheet:
@@ -198,7 +201,7 @@ def read_sheet(path: Path) -> SampleSheet:
     check_ids(units, faults)
     faults.raise_any(path)
     samples = [_sample(sample_id, unit_rows, path.parent) for sample_id, unit_rows in units]
-    return SampleSheet(path, tuple(sorted(samples, key=lambda sample: sample.line)))
+    return SampleSheet(path, tuple(sorted(samples, key=lambda sample: sample.line)), tuple(column_warnings(table)))
 
 
 def _units(sample_id: str, rows: list[SheetRow]) -> list[tuple[str, list[SheetRow]]]:

@@ -62,6 +62,11 @@ def parse_sex(value: str) -> Sex | None:
     return _SEXES.get(value.lower())
 
 
+def names_sex(value: str) -> bool:
+    """Whether a value can hardly be anything but a sex, as ``XX`` and ``male`` are, and the numbers of PED are not."""
+    return value.isalpha() and parse_sex(value) in ("XX", "XY")
+
+
 def parse_status(value: str) -> int | None:
     """Reads sarek's status: 0 normal, 1 tumour; None where it is neither."""
     return _STATUSES.get(value.lower())
@@ -101,7 +106,7 @@ def path_fault(column: str, value: str, folder: Path) -> str | None:
         return "a URL; download the file and give its path (this program fetches nothing)"
     if not value.isprintable():
         return "a path with a line end or another control character"
-    belongs = _column_of(value)
+    belongs = column_of(value)
     if belongs is not None and belongs != column and not (column == "fastq_2" and belongs == "fastq_1"):
         return f"by its ending this belongs in column {belongs}"
     path = sheet_path(value, folder)
@@ -129,6 +134,7 @@ def sheet_path(value: str, folder: Path) -> Path:
     return Path(os.path.realpath(path.parent)) / path.name if ".." in path.parts else path
 
 
-def _column_of(value: str) -> str | None:
+def column_of(value: str) -> str | None:
+    """The column that a file belongs in by its name's ending; None where that says nothing."""
     lower = value.lower()
     return next((column for column, endings in _ENDINGS.items() if lower.endswith(endings)), None)

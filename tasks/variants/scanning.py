@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import ReferenceError, VariantFileError
 from tasks.files import make_folder
+from tasks.genome.contigs import mixed_names
 from tasks.genome.header_check import check_header_contigs
 from tasks.genome.reference import Reference
 from tasks.genome.regions import Regions
@@ -175,7 +176,7 @@ def scan_variants(
 
     Returns:
         The counts of `ScanCounts`, and ``runs`` (file names), ``contigs`` (records on each), ``samples``, ``build`` (of
-        the header), ``repairs`` by kind, and ``warnings``.
+        the header), ``mixed_names`` (`tasks.genome.contigs.mixed_names`), ``repairs`` by kind, and ``warnings``.
 
     Raises:
         VariantFileError: The file is empty, damaged, truncated, not a VCF, or has too many bad lines.
@@ -207,6 +208,7 @@ def scan_variants(
         "contigs": contigs,
         "samples": list(reader.header.samples),
         "build": build,
+        "mixed_names": mixed_names([name for name, number in contigs.items() if number], reference),
         "repairs": dict(sorted(reader.repairs.items())),
         "warnings": regions.warnings if regions else [],
     }

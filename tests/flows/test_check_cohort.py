@@ -10,7 +10,7 @@ import pytest
 from flows.check_cohort import check_cohort
 from flows.shared_details import SharedDetails
 from tasks import precheck
-from tests.tasks.variant_files import make_genome, vcf_text
+from tests.tasks.variant_files import COLUMNS, make_genome, vcf_text
 
 CONTIGS = tuple(f"##contig=<ID=chr1{number or ''},length={1000 + number}>" for number in range(40))
 
@@ -94,6 +94,28 @@ def test_mates_in_the_wrong_place_are_told(
     assert swapped.count("caution: a_2.fq and a_1.fq: the read names say that second mates stand") == 1
     (same,) = [line for line in lines if line.startswith("FAULT   T: MATES_DIFFER")]
     assert "c_1.fq: both hold mate 1" in same
+
+
+def test_parents_and_columns_of_the_sheet_that_are_hardly_meant_are_told(tmp_path: Path, reference: Path) -> None:
+    (tmp_path / "kid.vcf").write_text(vcf_text([], columns=f"{COLUMNS}\tFORMAT\tkid\tmum"))
+    sheet = tmp_path / "family.csv"
+    sheet.write_text("sample,vcf,paternal_id,maternal_id,sx\nkid,kid.vcf,dad,mum,XX\n")
+    lines, num_faults = check_cohort(sheet, reference, None)
+    assert num_faults == 0
+    assert any(line.startswith("sheet: caution: line 1, column sx: ") for line in lines)
+    (line,) = [line for line in lines if line.startswith("ok      kid:")]
+    assert "caution: UNKNOWN_PARENT: the sheet names dad as father" in line
+    assert line.count("UNKNOWN_PARENT") == 1
+
+
+def test_contigs_named_in_two_ways_are_told(tmp_path: Path, reference: Path) -> None:
+    records = [f"{name} 5 . N T . . ." for name in ("chr1", "1")]
+    text = vcf_text(records, header=("##fileformat=VCFv4.2",))
+    usual = vcf_text(records[1:], header=("##fileformat=VCFv4.2",))
+    lines, num_faults = check_cohort(sheet_of(tmp_path, {"A": text, "B": usual}), reference, None)
+    assert num_faults == 0
+    told = {line.split()[1]: "caution: MIXED_CONTIG_NAMES" in line for line in lines if line.startswith("ok")}
+    assert told == {"A:": True, "B:": False}
 
 
 def test_details_keep_to_their_samples() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.genome.contigs import match_contigs
+from tasks.genome.contigs import match_contigs, mixed_names
 from tasks.genome.reference import Reference, prepare_reference
 
 
@@ -63,6 +63,21 @@ def test_order_of_the_input_is_kept(reference: Reference) -> None:
     assert found.reason == ["UNKNOWN_CONTIG", None, None, "CONTIG_LENGTH_DIFFERS"]
     assert found.namesake.tolist() == [-1, 1, 0, 0]
     assert len(match_contigs([], [], [], reference).index) == 0
+
+
+def test_names_of_two_ways_are_told(tmp_path: Path) -> None:
+    fasta = tmp_path / "genome.fa"
+    fasta.write_text("".join(f">{name}\nACGT\n" for name in ("chr1", "chr2", "chrM", "decoy")))
+    reference = prepare_reference(fasta, tmp_path / "run")
+    for names in (["chr1", "chr2", "chrM", "decoy"], ["1", "2", "MT"], ["1", "nowhere"], ["chr1", "2x"], []):
+        assert mixed_names(names, reference) is None
+    one_contig = mixed_names(["chr1", "1", "chr2"], reference)
+    assert one_contig is not None
+    assert "chr1, chr2 beside 1: " in one_contig
+    assert one_contig.endswith("Both names of one contig: chr1 and 1")
+    other_contigs = mixed_names(["chr1", "2"], reference)
+    assert other_contigs is not None
+    assert "Both names" not in other_contigs
 
 
 def test_hg19_chrm_is_not_the_rcrs(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_a_usual_sample_has_none() -> None:
         ({"intake": {"reads": {"warnings": [f"a.fq: {INTERLEAVED_AS_SINGLE}"]}}}, "INTERLEAVED_AS_SINGLE"),
         ({"intake": {"reads": {"warnings": [f"a.fq and b.fq: {MATES_SWAPPED}"]}}}, "MATES_SWAPPED"),
         ({"output": {**OUTPUT, "records_in": 0, "alleles": 0, "scored": 0}}, "NO_RECORDS"),
+        ({"alleles": {"mixed_names": "chr1 beside 1"}, "output": OUTPUT}, "MIXED_CONTIG_NAMES"),
         ({"output": {**OUTPUT, "scored": 4, "skipped": {"UNKNOWN_CONTIG": 6}}}, "FEW_SCORED"),
     ],
 )

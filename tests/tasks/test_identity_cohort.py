@@ -34,7 +34,7 @@ def folder(population: Population, tmp_path_factory: pytest.TempPathFactory) -> 
         "dad,P1,XY,c-dad.vcf.gz,,\n"
         "mum,P2,XX,c-mum.vcf.gz,,\n"
         "kid,P3,NA,c-kid.vcf.gz,P1,P2\n"
-        "again,P4,,c-again.vcf.gz,,\n"
+        "again,P4,,c-again.vcf.gz,P9,\n"
         "joint,,,c-joint.vcf.gz,,\n"
     )
     folder = RunFolder(make_folder(tmp_path_factory.mktemp("compared") / "out"))
@@ -68,7 +68,10 @@ def test_every_pair_is_a_row_and_warnings_name_what_contradicts_the_sheet(folder
         ("dad", "ONE_PERSON_TWO_PATIENTS"),
         ("kid", "TRIO_DIFFERS"),
         ("again", "SAMPLE_NAME_DIFFERS"),
+        ("again", "UNKNOWN_PARENT"),
     }
+    (unknown,) = [each["message"] for each in found["warnings"] if each["warning"] == "UNKNOWN_PARENT"]
+    assert "names P9 as father (paternal_id)" in unknown
     assert [trio["verdict"] for trio in found["trios"]] == ["mother wrong"]
     assert found["subjects"] == ["dad", "mum", "kid", "again", "joint:one", "joint:two"]
     assert sum(found["relations"].values()) == found["pairs"] == table.num_rows
@@ -83,7 +86,7 @@ def test_the_same_samples_give_the_same_bytes(folder: RunFolder) -> None:
 
 def test_manifest_report_and_multiqc_tell_it(folder: RunFolder) -> None:
     manifest = make_manifest(folder, [], SECONDS)
-    assert len(manifest["warnings"]) == 3
+    assert len(manifest["warnings"]) == 4
     assert "concordance" not in manifest["identity"]
     assert manifest["samples"]["dad"]["sex"]["verdict"] == "too little data"
     assert manifest["samples"]["joint"]["sex"] is None

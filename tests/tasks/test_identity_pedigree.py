@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from tasks.identity.kinship import compare_pairs
-from tasks.identity.pedigree import Trio, check_trios, count_mendelian_errors, pair_warning, read_persons
+from tasks.identity.pedigree import (
+    Trio,
+    check_trios,
+    count_mendelian_errors,
+    pair_warning,
+    parent_warnings,
+    read_persons,
+)
 from tasks.identity.sites import GenotypeFile, Matrix, build_matrix
 from tasks.identity.warnings import IdentityWarning
 from tests.tasks.families import Population
@@ -31,6 +38,15 @@ def files(population: Population) -> dict[str, GenotypeFile]:
     }
     found["joint"] = population.collect("p-joint", population.vcf("p-joint", {"child": persons["child"], "x": father}))
     return found
+
+
+def test_parents_whom_the_sheet_does_not_have() -> None:
+    family = [("kid", "dad", "mum"), ("dad", "0", ""), ("two", "daad", "NA"), ("three", "joint column", "")]
+    rows = {sample: row(sample, paternal_id=father, maternal_id=mother) for sample, father, mother in family}
+    found = {(each.sample, each.warning): each.message for each in parent_warnings(rows, ["joint column"])}
+    assert set(found) == {("kid", "UNKNOWN_PARENT"), ("two", "UNKNOWN_PARENT")}
+    assert "mum as mother (maternal_id)" in found["kid", "UNKNOWN_PARENT"]
+    assert found["two", "UNKNOWN_PARENT"].endswith("; is dad meant?")
 
 
 def row(sample: str, **columns: str) -> dict[str, Any]:

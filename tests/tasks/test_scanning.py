@@ -72,6 +72,7 @@ def test_counts_what_it_reads(genome: Genome, tmp_path: Path) -> None:
         "contigs": {"chr1": 4, "nowhere": 1, "2:x": 2},
         "samples": [],
         "build": None,
+        "mixed_names": None,
         "repairs": {},
         "warnings": [],
     }

@@ -341,6 +341,43 @@ def test_misspelt_columns(folder: Path) -> None:
     assert one(folder, "sample,vcf,samples,gvcf,batch,lanes\nS,a.vcf,1,2,3,4\n").columns["gvcf"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "meant"),
+    [
+        ("se", "1", "sex"),
+        ("sx", "XX", "sex"),
+        ("Sexe", "F", "sex"),
+        ("sez", "male", "sex"),
+        ("gender", "female", "sex"),
+        ("lanes", "L001", "lane"),
+        ("bams", "a.bam", "bam"),
+        ("bma", "a.bam", "bam"),
+        ("crams", "a.cram", "cram"),
+        ("bed", "a.bed", "regions"),
+        ("r2", "a_R2.fq.gz", "fastq_2"),
+    ],
+)
+def test_a_column_that_may_be_a_short_misspelt_one_is_told(folder: Path, column: str, value: str, meant: str) -> None:
+    sheet = read(folder, f"sample,vcf,{column}\nS,a.vcf,{value}\n")
+    (warning,) = sheet.warnings
+    assert warning.startswith(f"line 1, column {column}: ")
+    assert f"if '{meant}' is meant" in warning
+    assert sheet.samples[0].columns[column] == value
+
+
+LAB_COLUMNS = """
+    notes age site date plate panel batch name race dob mrn case line lab bmi set seq six gene tissue library run kit
+    flowcell barcode index family consent country volume operator project cohort center tex bar bag base ban crab
+    land plan land_use panels name_2 case_control vial vol lims stats_2 exome gvcf bam_md5 original_bam ai cf am
+""".split()  # noqa: SIM905 - a line each would be three pages
+
+
+@pytest.mark.parametrize("value", ["1", "2020-01-01", "", "x.bam.md5", "NA"])
+def test_a_labs_own_columns_are_no_misspelt_ones(folder: Path, value: str) -> None:
+    header = ",".join(["sample", "vcf", *LAB_COLUMNS])
+    assert read(folder, f"{header}\nS,a.vcf,{','.join([value] * len(LAB_COLUMNS))}\n").warnings == ()
+
+
 def test_columns_that_are_missing_doubled_or_nameless(folder: Path) -> None:
     found = faults(folder, "name|vcf\nS|a.vcf\n")
     assert any(
