@@ -13,6 +13,7 @@ import pysam
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes
 from tasks.errors import AlignmentError
 from tasks.quoting import quoted
+from tasks.stand_ins import stand_in
 
 Kind = Literal["bam", "cram", "sam"]
 
@@ -83,10 +84,13 @@ def recognise_kind(path: Path) -> Kind:
             return "bam"
     if text.startswith(_SAM_TAGS):
         return "sam"
+    if what := stand_in(text):
+        raise AlignmentError(f"{path}: not BAM, CRAM or SAM: this is {what}", reason="NOT_ALIGNMENT")
     first = text.split(b"\n", 1)[0]
     if first.count(b"\t") >= _SAM_FIELDS - 1:
         raise AlignmentError(
-            f"{path}: SAM without a header: no @SQ lines say what the contigs are", reason="NO_CONTIGS"
+            f"{path}: SAM without a header, whose @SQ lines say what the contigs are; put it back (samtools view -t REF.fai)",
+            reason="NO_CONTIGS",
         )
     raise AlignmentError(f"{path}: not BAM, CRAM or SAM: it begins with {quoted(text[:12])}", reason="NOT_ALIGNMENT")
 

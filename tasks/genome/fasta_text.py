@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes, inflate_block
 from tasks.errors import ReferenceError
+from tasks.stand_ins import stand_in
 
 _BLOCK_BYTES = 4 << 20
 # What people hand over by mistake, by the first bytes.
@@ -55,6 +56,8 @@ def is_bgzip(path: Path) -> bool:
                 reason="NOT_BGZIP",
             )
         return True
+    if stood := stand_in(head):
+        raise ReferenceError(f"{path}: this is {stood}", field="reference", reason="NOT_FASTA")
     for magic, what in _OTHER_FORMATS.items():
         if head.startswith(magic):
             raise ReferenceError(f"{path}: this is {what}", field="reference", reason="NOT_FASTA")

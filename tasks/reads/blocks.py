@@ -10,6 +10,7 @@ from isal import igzip_lib, isal_zlib
 
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes
 from tasks.errors import ReadsError
+from tasks.stand_ins import stand_in
 
 BLOCK_BYTES = 1 << 22
 _INPUT_BYTES = 1 << 16  # what follows a member is copied at its end: with bgzip's small members, large reads cost more
@@ -42,6 +43,8 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             handle.seek(0)
             blocks = _gzip_blocks(path, handle) if magic == GZIP_MAGIC else _plain_blocks(handle)
             first = next(blocks, b"")
+            if first and (what := stand_in(first)):
+                raise ReadsError(f"{path}: not FASTQ: it is {what}", reason="NOT_FASTQ")
             for start, advice in _OTHER_FORMATS:
                 if first.startswith(start):
                     raise ReadsError(f"{path}: not FASTQ: it {advice}", reason="NOT_FASTQ")

@@ -98,6 +98,9 @@ def read_records(path: Path) -> Iterator[RecordChunk]:
             if len(chunk.lengths_bp):
                 yield chunk
                 num_records += len(chunk.lengths_bp)
+            if status == _INCOMPLETE and final and b"\r" in pending and b"\n" not in pending:
+                what = "the lines end in carriage returns alone, as of old Macs; convert them by tr '\\r' '\\n'"
+                raise _fault(path, num_records, 1, what, "BAD_FASTQ")
             if status == _INCOMPLETE and final:
                 raise _fault(
                     path, num_records, 4, "the file ends inside it: it was cut off, copy it again", "TRUNCATED"

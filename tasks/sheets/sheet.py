@@ -195,7 +195,9 @@ def read_sheet(path: Path) -> SampleSheet:
         if row.values["sample"]:
             by_sample.setdefault(row.values["sample"], []).append(row)
     for sample_rows in by_sample.values():
-        check_sample(sample_rows, faults)
+        # What is wrong with lines that are the same is said already.
+        distinct = {tuple(row.values.items()): row for row in reversed(sample_rows)}
+        check_sample(sorted(distinct.values(), key=lambda row: row.line), faults)
     check_patients(rows, faults)
     units = [unit for sample_id, sample_rows in by_sample.items() for unit in _units(sample_id, sample_rows)]
     check_ids(units, faults)

@@ -180,7 +180,10 @@ def _records(lines: list[str], delimiter: str, num_skipped: int, faults: Faults)
             return
         except csv.Error as error:
             what = "a quote that is not closed" if "unexpected end" in str(error) else str(error)
-            faults.add(num_skipped + at + 1, "", None, f"{what}; write a quote inside a quoted value twice")
+            advice = "write a quote inside a quoted value twice"
+            if "field limit" in str(error):
+                what, advice = f"a value of more than {csv.field_size_limit():,} characters", "is a quote not closed?"
+            faults.add(num_skipped + at + 1, "", None, f"{what}; {advice}")
             begin = at + 1 if has_header else len(tidy)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tasks.bgzf import EOF_BLOCK, GZIP_MAGIC, HEADER_BYTES, block_bytes, inflate_block
 from tasks.errors import VariantFileError
 from tasks.quoting import quoted
+from tasks.stand_ins import stand_in
 
 BLOCK_BYTES = 4 << 20
 """Text is handed on in blocks of about this size."""
@@ -86,11 +87,17 @@ class VariantText:
             if is_first:
                 at = len(_BOM) * text.startswith(_BOM)
                 self.repairs.update({"byte_order_mark": 1} if at else {})
-                self._check_format(bytes(text[at : at + 16]))
+                self._check_format(bytes(text[at : at + 64]))
             while (end := text.find(b"\n", at)) >= 0:
                 line = bytes(text[at:end])
                 if not line.startswith(b"#"):
                     raise self._no_columns(line, len(lines) + 1)
+                if b"\r#" in line:
+                    raise VariantFileError(
+                        f"{self.path}: line {len(lines) + 1}: the lines end in carriage returns alone, as of old Macs; "
+                        "convert them by tr '\\r' '\\n'",
+                        reason="BAD_HEADER",
+                    )
                 lines.append(line.rstrip(b"\r"))
                 self._count("carriage_returns", line.endswith(b"\r"))
                 at = end + 1
@@ -105,9 +112,10 @@ class VariantText:
     def _check_format(self, start: bytes) -> None:
         if not start:
             raise VariantFileError(f"{self.path}: the file is empty", reason="EMPTY_FILE")
-        for magic, what in _OTHER_FORMATS.items():
-            if start.startswith(magic):
-                raise VariantFileError(f"{self.path}: not a VCF: this is {what}", reason="NOT_VCF")
+        named = (what for magic, what in _OTHER_FORMATS.items() if start.startswith(magic))
+        what = stand_in(start) or next(named, None)
+        if what:
+            raise VariantFileError(f"{self.path}: not a VCF: this is {what}", reason="NOT_VCF")
 
     def _no_columns(self, line: bytes, number: int) -> VariantFileError:
         if number == 1 and line.count(b"\t") < _COLUMNS.count(b"\t"):

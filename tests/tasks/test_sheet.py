@@ -328,7 +328,9 @@ def test_a_patient_has_one_sex(folder: Path) -> None:
 
 
 def test_duplicate_lines(folder: Path) -> None:
-    assert faults(folder, "sample,bam\nS,a.bam\nS,a.bam\n") == ["line 3: the same as line 2; delete one"]
+    for column, file in (("bam", "a.bam"), ("vcf", "a.vcf")):
+        text = f"sample,{column}\nS,{file}\nS,{file}\n"
+        assert faults(folder, text) == ["line 3: the same as line 2; delete one"]
 
 
 def test_misspelt_columns(folder: Path) -> None:
@@ -406,6 +408,7 @@ NO_SHEETS = {
     "UTF-16 without its mark": ("sample,vcf\nS,a.vcf\n".encode("utf-16-le"), "UTF-16 without its mark"),
     "Latin-1": ("sample,vcf\nS,größe.vcf\n".encode("latin-1"), "line 2: bytes that are not UTF-8"),
     "JSON": (b'{"sample": 1}', "JSON"),
+    "endless value": (b"sample,vcf,x\nS,a.vcf," + b"x" * 200_000, "line 2: a value of more than 131,072 characters"),
     "open quote": (b'sample,vcf\nS,a.vcf\nT,"b.vcf\nU,c.bcf\n', "line 3: a quote that is not closed"),
     "text after a quote": (b'sample,vcf\nS,"a".vcf\n', "line 2: "),
 }
