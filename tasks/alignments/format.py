@@ -89,7 +89,7 @@ def recognise_kind(path: Path) -> Kind:
     first = text.split(b"\n", 1)[0]
     if first.count(b"\t") >= _SAM_FIELDS - 1:
         raise AlignmentError(
-            f"{path}: SAM without a header, whose @SQ lines say what the contigs are; put it back (samtools view -t REF.fai)",
+            f"{path}: SAM without a header: no @SQ lines name the contigs; put them back (samtools view -t REF.fai)",
             reason="NO_CONTIGS",
         )
     raise AlignmentError(f"{path}: not BAM, CRAM or SAM: it begins with {quoted(text[:12])}", reason="NOT_ALIGNMENT")
