@@ -184,6 +184,27 @@ def test_initialize_is_told_and_finalize_is_called(tmp_path):
     assert (folder / ".said").read_text().endswith("finalized")
 
 
+def test_instances_that_were_loaded_before_one_that_fails_are_unloaded(tmp_path):
+    code = (
+        TWICE
+        + """
+    def initialize(self, args):
+        self.path = pb_utils.get_model_dir() + "/.said"
+        with open(self.path, "a") as file:
+            file.write("i")
+        if len(open(self.path).read()) == 2:
+            raise RuntimeError("only one fits")
+    def finalize(self):
+        with open(self.path, "a") as file:
+            file.write("f")
+"""
+    )
+    folder = write_python(tmp_path, code, CONFIG + "instance_group { count: 2 }")
+    with pytest.raises(ModelLoadError, match="initialize failed: RuntimeError: only one fits"):
+        ModelServer(tmp_path).start()
+    assert (folder / ".said").read_text() == "iif"
+
+
 def test_instances_and_models_share_no_modules(tmp_path):
     code = """
 import helper, tools.deep
