@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-from tritonclient.grpc import model_config_pb2
 
 import serving.errors
 from serving.errors import ModelLoadError, NotFoundError, ServingError
@@ -96,20 +95,6 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path, config, words):
     with pytest.raises(ModelLoadError, match=words) as caught:
         load(tmp_path, config)
     assert "model 'm'" in str(caught.value)
-
-
-def test_every_field_of_the_message_is_supported_or_refused(tmp_path):
-    supported = {"name", "platform", "backend", "version_policy", "max_batch_size", "input", "output", "optimization"}
-    supported |= {"dynamic_batching", "ensemble_scheduling", "instance_group", "default_model_filename", "parameters"}
-    supported |= {"response_cache", "cc_model_filenames", "model_transaction_policy", "model_warmup"}
-    for field in model_config_pb2.ModelConfig.DESCRIPTOR.fields:
-        if field.name in supported:
-            continue
-        text = f"{field.name} {{ }}" if field.message_type else f'{field.name}: "x"'
-        if field.message_type and field.message_type.GetOptions().map_entry:
-            text = f'{field.name} {{ key: "x" value: "y" }}'
-        with pytest.raises(ModelLoadError, match=rf"config\.pbtxt: {field.name} is not supported"):
-            load(tmp_path, text)
 
 
 def test_a_fixed_batch_dimension_cannot_batch(tmp_path):
