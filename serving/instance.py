@@ -15,7 +15,7 @@ from serving.execution_cost import ExecutionCost
 from serving.padding import LengthSteps, cut_rows, pad_rows
 from serving.request import Call
 from serving.statistics import ModelStatistics
-from serving.tensors import VARIABLE, Tensors, fits, from_model_shape, is_float, to_model_shape, type_word
+from serving.tensors import BF16, VARIABLE, Tensors, fits, from_model_shape, is_float, to_model_shape, type_word
 
 
 class Part(Protocol):
@@ -165,7 +165,7 @@ class Instance:
                 }
         except ServingError as error:
             return error
-        has_nan = [name for name, array in outputs.items() if is_float(array.dtype) and np.isnan(array).any()]
+        has_nan = [name for name, array in outputs.items() if is_float(array.dtype) and _has_nan(array)]
         return (self._nan_error(part, outputs, has_nan) if has_nan else None) or outputs
 
     def measure(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
@@ -339,6 +339,9 @@ def _has_nan(array: np.ndarray) -> bool:
     """Whether a NaN is anywhere: the least of the numbers is one then."""
     if not array.size:
         return False
+    if array.dtype == BF16:
+        # Its minimum warns of each NaN.
+        return bool(np.isnan(array).any())
     least = np.minimum.reduce(array, axis=None)
     return bool(least != least)
 
