@@ -113,7 +113,9 @@ def train_effect(
         (made / "effect" / "MODEL_CARD.md").write_text(card)
         (made / "variants" / "MODEL_CARD.md").write_text(variants_card())
         config = made / "variants" / "config.pbtxt"
-        config.write_text(config.read_text().replace(_SIMULATED, _CLINICAL))
+        text = config.read_text()
+        assert _SIMULATED in text, "the shipped ensemble says what it learnt from"
+        config.write_text(text.replace(_SIMULATED, _CLINICAL))
         made.rename(output)
     report(
         f"{output}: see effect/MODEL_CARD.md; use it by `cohortflow score --models {output} --pipeline pathogenicity`"

@@ -129,8 +129,13 @@ class Instance:
             outcome if isinstance(outcome, ServingError) else self._take(part, request, outcome, length)
             for part, request, outcome in zip(parts, requests, outcomes, strict=True)
         ]
-        if tokens:
-            self.cost.observe(rows * length, executed_ns - gathered_ns)
+        self._count(parts, rows, begun_ns, gathered_ns, executed_ns, **tokens)
+        return answers
+
+    def _count(
+        self, parts: Sequence[Part], rows: int, begun_ns: int, gathered_ns: int, executed_ns: int, **amounts: int
+    ) -> None:
+        """Counts an execution that ends now."""
         self._statistics.add_batch(
             rows,
             len(parts),
@@ -138,9 +143,8 @@ class Instance:
             input_ns=gathered_ns - begun_ns,
             infer_ns=executed_ns - gathered_ns,
             output_ns=self._clock_ns() - executed_ns,
-            **tokens,
+            **amounts,
         )
-        return answers
 
     def _request(self, part: Part, inputs: Tensors) -> BackendRequest:
         inputs = self._to_model(inputs)
@@ -230,18 +234,8 @@ class Instance:
             self._check_lengths(outputs, length)
         if padding:
             outputs = {name: array[:rows] for name, array in outputs.items()}
-        if not is_counted:
-            return outputs
-        self._statistics.add_batch(
-            rows,
-            len(parts),
-            queue_ns=sum([begun_ns - since for part in parts if (since := part.waits_since_ns) is not None]),
-            input_ns=gathered_ns - begun_ns,
-            infer_ns=executed_ns - gathered_ns,
-            output_ns=self._clock_ns() - executed_ns,
-            padding_rows=padding,
-            **tokens,
-        )
+        if is_counted:
+            self._count(parts, rows, begun_ns, gathered_ns, executed_ns, padding_rows=padding, **tokens)
         return outputs
 
     def _gather_padded(self, parts: Sequence[Part], rows: int, length: int) -> Tensors:

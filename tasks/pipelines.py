@@ -203,7 +203,8 @@ def pipeline_types() -> dict[str, type[Pipeline]]:
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):
             raise PipelineError(f"entry point {point.name!r} ({point.value}) is not a Pipeline subclass")
-        asked = (("unit", (loaded.unit,), UNITS), ("key", (loaded.key,), KEYS))
+        labels = (loaded.labels,) if loaded.labels is not None else ()
+        asked = (("unit", (loaded.unit,), UNITS), ("key", (loaded.key,), KEYS), ("labels", labels, LABELS))
         for what, wanted, known in (*asked, ("resource", loaded.resources, RESOURCES)):
             strange = [each for each in wanted if each not in known]
             if strange:

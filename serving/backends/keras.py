@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from serving.backends.base import Backend, Device
-from serving.backends.precision import allows_tf32, read_precision
 from serving.backends.tf32 import release_tf32, take_tf32
+from serving.backends.torch_device import computing, torch_device, torch_numerics, torch_precision
 from serving.backends.torch_tensors import to_numpy, to_torch
 from serving.config import ModelConfig, Signature
 from serving.errors import ModelLoadError
@@ -37,7 +37,6 @@ from serving.backends.keras_file import H5_SUFFIXES, KERAS_SUFFIX, checked_copy
 
 KERAS_FILES = ("model.keras", "model.h5", "model.weights.h5")
 _WEIGHTS_SUFFIX = ".weights.h5"
-_PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class KerasBackend(Backend):
@@ -45,7 +44,7 @@ class KerasBackend(Backend):
 
     def __init__(self) -> None:
         self._model: Any = None
-        self._device = Device("cpu")
+        self._device = torch.device("cpu")
         self._precision: torch.dtype | None = None
         self._tf32: bool | None = None
         self._inputs: Sequence[str] = ()
@@ -79,11 +78,7 @@ class KerasBackend(Backend):
     @classmethod
     def numerics(cls, config: ModelConfig, device: Device) -> dict[str, str]:
         """Device kind and precision."""
-        return {
-            "provider": device.kind,
-            "precision": read_precision(config),
-            "tf32": str(device.kind == "gpu" and allows_tf32(config)),
-        }
+        return torch_numerics(config, device)
 
     def load(self, folder: Path, config: ModelConfig, device: Device, threads: int) -> None:
         """Builds the model and its weights.
@@ -91,32 +86,21 @@ class KerasBackend(Backend):
         Raises:
             ModelLoadError: The file is refused or wrong, or there is no such GPU.
         """
-        if device.kind == "gpu" and device.index >= torch.cuda.device_count():
-            raise ModelLoadError(
-                f"model {config.name!r}: runs on {device}, but torch {torch.__version__} sees "
-                f"{torch.cuda.device_count()} GPUs",
-                field="instance_group",
-            )
-        self._precision = _PRECISIONS[read_precision(config)]
-        if device.kind == "gpu":
-            self._tf32 = take_tf32(config)
+        self._device = torch_device(config, device)
+        self._precision = torch_precision(config)
         torch.set_num_threads(threads)
-        self._device = device
         # Keras cannot build every model inside of `keras.device`.
-        self._model = _open(folder, config.message).to(_place(device))
+        self._model = _open(folder, config.message).to(self._device)
         self._inputs = [tensor.name for tensor in self._model.inputs]
         self._names = _output_names(self._model)
         self._outputs = config.outputs
+        # Last: a model that cannot be loaded holds no switch.
+        self._tf32 = take_tf32(config, device)
 
     def execute(self, inputs: Tensors) -> Tensors:
         """Calls the model on a batch."""
-        kind = "cuda" if self._device.kind == "gpu" else "cpu"
-        with (
-            torch.inference_mode(),
-            _on(self._device),
-            torch.autocast(kind, dtype=self._precision or torch.bfloat16, enabled=self._precision is not None),
-        ):
-            tensors = [to_torch(inputs[name]).to(_place(self._device)) for name in self._inputs]
+        with computing(self._device, self._precision), _on(self._device):
+            tensors = [to_torch(inputs[name]).to(self._device) for name in self._inputs]
             structure = getattr(self._model, "input", None)
             given = tensors[0] if structure is None else keras.tree.pack_sequence_as(structure, tensors)
             outputs = keras.tree.flatten(self._model(given, training=False))
@@ -126,18 +110,13 @@ class KerasBackend(Backend):
     def unload(self) -> None:
         """Drops the model and its weights."""
         self._model = None
-        if self._tf32 is not None:
-            release_tf32(self._tf32)
-            self._tf32 = None
+        release_tf32(self._tf32)
+        self._tf32 = None
 
 
-def _on(device: Device) -> AbstractContextManager[Any]:
-    scope: AbstractContextManager[Any] = keras.device("cpu:0" if device.kind == "cpu" else f"gpu:{device.index}")
+def _on(device: torch.device) -> AbstractContextManager[Any]:
+    scope: AbstractContextManager[Any] = keras.device("cpu:0" if device.type == "cpu" else f"gpu:{device.index}")
     return scope
-
-
-def _place(device: Device) -> str:
-    return "cpu" if device.kind == "cpu" else f"cuda:{device.index}"
 
 
 def _open(folder: Path, message: Any) -> Any:

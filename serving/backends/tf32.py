@@ -7,6 +7,7 @@ from collections import Counter
 
 import torch
 
+from serving.backends.base import Device
 from serving.backends.precision import allows_tf32
 from serving.config import ModelConfig
 from serving.errors import ModelLoadError
@@ -16,12 +17,14 @@ _users: Counter[bool] = Counter()
 _lock = threading.Lock()
 
 
-def take_tf32(config: ModelConfig) -> bool:
-    """Sets the switch as a model's configuration says, until `release_tf32`.
+def take_tf32(config: ModelConfig, device: Device) -> bool | None:
+    """Sets the switch as the configuration of a model on a GPU says, until `release_tf32` of what this returns.
 
     Raises:
         ModelLoadError: Models that are loaded have it the other way.
     """
+    if device.kind != "gpu":
+        return None
     allowed = allows_tf32(config)
     with _lock:
         if _users[not allowed]:
@@ -36,7 +39,8 @@ def take_tf32(config: ModelConfig) -> bool:
     return allowed
 
 
-def release_tf32(allowed: bool) -> None:
-    """The model that took the switch is gone."""
-    with _lock:
-        _users[allowed] -= 1
+def release_tf32(allowed: bool | None) -> None:
+    """The model that took the switch is gone; None: it had not."""
+    if allowed is not None:
+        with _lock:
+            _users[allowed] -= 1

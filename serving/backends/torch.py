@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from serving.backends.base import Backend, Device
-from serving.backends.precision import allows_tf32, read_precision
 from serving.backends.pt2 import read_archive
 from serving.backends.tf32 import release_tf32, take_tf32
+from serving.backends.torch_device import computing, torch_device, torch_numerics, torch_precision
 from serving.backends.torch_tensors import to_numpy, to_torch
 from serving.config import ModelConfig, Signature
 from serving.errors import ModelLoadError
@@ -44,7 +44,6 @@ _SCALAR_TYPES: dict[int, Any] = {
     12: "bool",
     13: BF16,
 }
-_PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TorchBackend(Backend):
@@ -90,11 +89,7 @@ class TorchBackend(Backend):
     @classmethod
     def numerics(cls, config: ModelConfig, device: Device) -> dict[str, str]:
         """Device kind, precision, and the source of a named module."""
-        numerics = {
-            "provider": device.kind,
-            "precision": read_precision(config),
-            "tf32": str(device.kind == "gpu" and allows_tf32(config)),
-        }
+        numerics = torch_numerics(config, device)
         if "module" in config.parameters:
             source = inspect.getsourcefile(_module_class(config))
             numerics["module_sha256"] = hashlib.sha256(Path(source).read_bytes() if source else b"").hexdigest()
@@ -107,20 +102,12 @@ class TorchBackend(Backend):
             ModelLoadError: The file is refused, module and weights do not fit, or there is no such GPU.
         """
         where = f"model {config.name!r}"
-        precision = read_precision(config)
         text = next((spec for spec in (*config.inputs, *config.outputs) if spec.dtype == BYTES), None)
         if text is not None:
             raise ModelLoadError(f"{where}: {text}: torch has no TYPE_STRING", field=text.name)
-        if device.kind == "gpu" and device.index >= torch.cuda.device_count():
-            raise ModelLoadError(
-                f"{where}: runs on {device}, but torch {torch.__version__} sees {torch.cuda.device_count()} GPUs",
-                field="instance_group",
-            )
-        if device.kind == "gpu":
-            self._tf32 = take_tf32(config)
+        self._device = torch_device(config, device)
+        self._precision = torch_precision(config)
         torch.set_num_threads(threads)
-        self._device = torch.device("cpu" if device.kind == "cpu" else f"cuda:{device.index}")
-        self._precision = _PRECISIONS[precision]
         self._outputs = config.outputs
         path = _file(folder, config.message)
         try:
@@ -134,15 +121,12 @@ class TorchBackend(Backend):
             raise
         except Exception as error:
             raise ModelLoadError(f"{where}: {path}: torch cannot load it: {error}") from error
+        # Last: a model that cannot be loaded holds no switch.
+        self._tf32 = take_tf32(config, device)
 
     def execute(self, inputs: Tensors) -> Tensors:
         """Calls the module on a batch."""
-        with (
-            torch.inference_mode(),
-            torch.autocast(
-                self._device.type, dtype=self._precision or torch.bfloat16, enabled=self._precision is not None
-            ),
-        ):
+        with computing(self._device, self._precision):
             tensors = {name: to_torch(array).to(self._device) for name, array in inputs.items()}
             positional = [tensors.pop(name) for name in self._positional]
             outputs = self._module(*positional, **tensors)
@@ -155,9 +139,8 @@ class TorchBackend(Backend):
     def unload(self) -> None:
         """Drops the module and its weights."""
         self._module = None
-        if self._tf32 is not None:
-            release_tf32(self._tf32)
-            self._tf32 = None
+        release_tf32(self._tf32)
+        self._tf32 = None
 
 
 def _file(folder: Path, message: Any) -> Path:

@@ -24,7 +24,7 @@ from tasks.calling.indels import DELETION, MAX_SHIFT_BP, SNV
 from tasks.calling.linkage import REACH_BP as LINKED_BP
 from tasks.calling.linkage import REACH_CANDIDATES, link
 from tasks.calling.observations import ALTERNATE, observe
-from tasks.calling.pileup import CHANNELS, WIDTH_BP, pile_up
+from tasks.calling.pileup import pile_up
 from tasks.calling.realigning import REACH_BP, realign
 from tasks.calling.reference_blocks import count_reference
 
@@ -125,38 +125,27 @@ def collect_rows(
     depth = count_depth(reads, load_start, load_end)
     reads = realign(reads, reference, depth, load_start)
     candidates = find_candidates(reads, reference, first, last, depth, load_start)
-    parts: list[tuple[np.ndarray, ...]] = []
-    for block_start in range(0, len(candidates), _BLOCK_CANDIDATES):
+    blocks: list[tuple[np.ndarray, ...]] = []
+    # One block even of nothing: it says of what types and shapes the columns are.
+    for block_start in range(0, max(len(candidates), 1), _BLOCK_CANDIDATES):
         block_end = min(block_start + _BLOCK_CANDIDATES, len(candidates))
         block = candidates.slice(block_start, block_end)
         # The candidates beyond the block's ends are neighbours of those inside.
         around = max(0, block_start - REACH_CANDIDATES), min(block_end + REACH_CANDIDATES, len(candidates))
+        inside = block_start - around[0], block_end - around[0]
         neighbourhood = candidates.slice(*around)
         all_observations = observe(reads, neighbourhood)
-        linkage = link(reads, neighbourhood, all_observations).slice(block_start - around[0], block_end - around[0])
-        observations = all_observations.slice(block_start - around[0], block_end - around[0])
-        counts = allele_counts(observations)
-        keep = is_candidate(counts[:, ALTERNATE], counts.sum(axis=1))
+        all_counts = allele_counts(all_observations)
+        linkage = link(reads, neighbourhood, all_observations, alternate_fractions(all_counts)).slice(*inside)
+        observations, counts = all_observations.slice(*inside), all_counts[slice(*inside)]
         evidence = weigh(
             reads, reference, block, observations, counts, depth, records.low_quality_depth, load_start, linkage
         )
         pileup = pile_up(reads, reference, block, observations)
-        parts.append(
-            (
-                np.flatnonzero(keep) + block_start,
-                counts[keep],
-                pileup[keep],
-                evidence[keep],
-                linkage.next_base[keep],
-                linkage.next_counts[keep],
-            )
-        )
-    index = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
-    counts = np.concatenate([np.zeros((0, 3), np.int32), *(part[1] for part in parts)])
-    pileup = np.concatenate([np.zeros((0, WIDTH_BP, len(CHANNELS)), np.uint8), *(part[2] for part in parts)])
-    evidence = np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(part[3] for part in parts)])
-    next_base = np.concatenate([np.zeros(0, np.uint8), *(part[4] for part in parts)])
-    next_counts = np.concatenate([np.zeros((0, 2), np.int32), *(part[5] for part in parts)])
+        kept = np.flatnonzero(is_candidate(counts[:, ALTERNATE], counts.sum(axis=1)))
+        columns = (counts, pileup, evidence, linkage.next_base, linkage.next_counts)
+        blocks.append((kept + block_start, *(column[kept] for column in columns)))
+    index, counts, pileup, evidence, next_base, next_counts = map(np.concatenate, zip(*blocks, strict=True))
     ratios = wide_depth_ratios(records.tile_bases, wide[0] // TILE_BP, candidates.start[index])
     evidence[:, NAMES.index("wide_depth_ratio")] = ratios / 2
     weigh_neighbours(evidence, candidates.start[index], candidates.kind[index], alternate_fractions(counts))

@@ -55,34 +55,29 @@ class Linkage:
         )
 
 
-def link(reads: AlignedReads, candidates: Candidates, observations: Observations) -> Linkage:
+def link(reads: AlignedReads, candidates: Candidates, observations: Observations, fraction: np.ndarray) -> Linkage:
     """Looks at all pairs of candidates within `REACH_BP` and `REACH_CANDIDATES`.
 
     Args:
         reads: The aligned reads.
         candidates: n alleles in order.
         observations: What the reads say of them.
+        fraction: float64 [n], the share of the fragments that tell which show each.
     """
     number = np.arange(len(reads.start), dtype=np.int32)
     fragment = np.where(reads.mate >= 0, np.minimum(number, reads.mate), number)
     return Linkage(
         *_link(fragment, candidates.start, candidates.kind, candidates.code, observations.offset, observations.read,
-               observations.shows)
+               observations.shows, fraction)
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _link(fragment, start, kind, code, offset, read, shows):  # type: ignore[no-untyped-def]
+def _link(fragment, start, kind, code, offset, read, shows, fraction):  # type: ignore[no-untyped-def]
     gain = np.zeros((start.size, 2), np.float32)
     num_shared = np.zeros(start.size, np.int32)
     next_base = np.full(start.size, 4, np.uint8)
     next_counts = np.zeros((start.size, 2), np.int32)
-    fraction = np.zeros(start.size, np.float64)
-    for c in range(start.size):
-        shown = 0
-        for e in range(offset[c], offset[c + 1]):
-            shown += shows[e] == ALTERNATE
-        fraction[c] = shown / max(offset[c + 1] - offset[c], 1)
     seen_at = np.full(fragment.size, -1, np.int64)
     seen = np.zeros(fragment.size, np.uint8)
     right, wrong, half = np.log10(1 - _ERROR), np.log10(_ERROR), np.log10(0.5)

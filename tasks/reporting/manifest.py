@@ -50,9 +50,10 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
         (null if done), ``kind``, ``plan`` (the digest that its VCF's header states), ``inputs``, ``outputs``, ``sheet``
         (its other columns), ``metrics``, ``sex`` (null where its variants were not read), ``notes``, ``common_kmers``
-        (of FASTQ, with their shares), ``calls`` (of reads: how many were found, left out, halved and joined); one that is done has its ``counts``; one that is not, ``failed`` or
-        ``incomplete``, has none, but ``message`` (what was found, for people) and ``blame`` (``input`` or ``system``),
-        and of the other keys what the stages told that it came through), ``identity`` (how alike samples are: counts,
+        (of FASTQ, with their shares), ``calls`` (of reads: how many were found, left out, halved and joined); one that
+        is done has its ``counts``; one that is not, ``failed`` or ``incomplete``, has none, but ``message`` (what was
+        found, for people) and ``blame`` (``input`` or ``system``), and of the other keys what the stages told that it
+        came through), ``identity`` (how alike samples are: counts,
         flagged pairs, trios), ``warnings`` (a list of ``sample``, null for the sheet as a whole, ``warning``,
         ``message``), ``annotations`` (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs
         are named without folders.
