@@ -252,7 +252,7 @@ def _interrupt_on_signals() -> list[int]:
     return came
 
 
-@main.command()
+@main.command(short_help="Tell what is wrong with SHEET before work starts.")
 @click.argument("sheet", type=_FILE)
 @click.option("--reference", required=True, type=_FILE, help="Reference genome, FASTA plain or bgzipped.")
 @click.option("--regions", type=_FILE, help="BED that calling and scoring would keep to.")
@@ -298,7 +298,7 @@ def pipelines(models: Path | None) -> None:
         click.echo(line)
 
 
-@main.command()
+@main.command(short_help="Train the shipped models on simulated data.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Model repository to write.")
 @click.option("--seed", default=1, show_default=True, help="Seed of everything random.")
 @click.option("--scratch", type=click.Path(path_type=Path), help="Keeps examples, so that a training can go on.")
@@ -309,7 +309,7 @@ def train(output: Path, seed: int, scratch: Path | None) -> None:
     train_models(output, seed, scratch=scratch, report=click.echo)
 
 
-@main.command("train-effect")
+@main.command("train-effect", short_help="Train a model of pathogenicity on ClinVar.")
 @click.option("--clinvar", required=True, type=_FILE, help="ClinVar-format VCF: CLNSIG, CLNREVSTAT, perhaps MC.")
 @click.option("--benign", type=_FILE, help="gnomAD-format VCF with AF; without it ClinVar's benign alleles.")
 @click.option("--reference", required=True, type=_FILE, help="Reference genome of both.")

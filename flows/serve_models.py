@@ -23,6 +23,7 @@ _PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.command(
     "serve-models",
+    short_help="Serve the models of REPOSITORY to clients of Triton.",
     epilog="Exit codes: 0 stopped by SIGTERM or Ctrl-C, with every request in flight answered; 1 a model or a port "
     f"cannot be served; 2 a flag is wrong; 130 a second signal came first. {TOKEN_VARIABLE} in the environment is the "
     "token that clients must send as 'authorization: Bearer TOKEN'.",
