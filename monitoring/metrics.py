@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -61,6 +62,8 @@ FAILURE_NAME = "nv_inference_request_failure"
 DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BATCH_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 
+_MOST_NOTED = 4096
+
 
 class ModelSeries:
     """Everything counted about one version of a model in one server."""
@@ -68,6 +71,8 @@ class ModelSeries:
     def __init__(self) -> None:
         # Re-entered when a collection of garbage closes a series.
         self._lock = threading.RLock()
+        # Counting happens for each request, in many threads: they only note what there is to count.
+        self._noted: deque[tuple[Callable[..., None], Any]] = deque()
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._failures: defaultdict[str, int] = defaultdict(int)
         self._durations_s = _Buckets(DURATION_BUCKETS_S)
@@ -75,22 +80,11 @@ class ModelSeries:
 
     def add(self, **amounts: int) -> None:
         """Adds to counters by name (a key of `COUNTERS`, or any other that only `snapshot` shows)."""
-        with self._lock:
-            for name, amount in amounts.items():
-                self._counts[name] += amount
+        self._note(self._add, amounts)
 
     def add_request(self, rows: int, duration_ns: int, failure: str | None) -> None:
         """Counts a finished request, once: as a success, or as a failure for this reason."""
-        with self._lock:
-            counts = self._counts
-            counts["rows"] += rows
-            if failure is None:
-                counts["request_success"] += 1
-                counts["request_duration_ns"] += duration_ns
-                self._durations_s.observe(duration_ns / 1e9)
-            else:
-                self._failures[failure] += 1
-                counts["fail_duration_ns"] += duration_ns
+        self._note(self._add_request, (rows, duration_ns, failure))
 
     def add_batch(
         self,
@@ -108,25 +102,60 @@ class ModelSeries:
         As in Triton each request of a batch counts the whole of the batch's durations as its own; `queue_ns` is the sum
         of theirs.
         """
-        with self._lock:
-            batch = self._batches.get(rows)
-            if batch is None:
-                batch = self._batches[rows] = _Batches()
-            batch.executions += 1
-            batch.input_ns += input_ns
-            batch.infer_ns += infer_ns
-            batch.output_ns += output_ns
-            batch.requests += num_requests
-            batch.queue_ns += queue_ns
-            batch.requests_input_ns += num_requests * input_ns
-            batch.requests_infer_ns += num_requests * infer_ns
-            batch.requests_output_ns += num_requests * output_ns
-            for name, amount in amounts.items():
-                self._counts[name] += amount
+        self._note(self._add_batch, (rows, num_requests, queue_ns, input_ns, infer_ns, output_ns))
+        if amounts:
+            self._note(self._add, amounts)
+
+    def _note(self, count: Callable[..., None], amounts: Any) -> None:
+        self._noted.append((count, amounts))
+        if len(self._noted) > _MOST_NOTED and self._lock.acquire(blocking=False):
+            try:
+                self._count_noted()
+            finally:
+                self._lock.release()
+
+    def _count_noted(self) -> None:
+        """Counts what was noted; the caller holds the lock."""
+        noted = self._noted
+        while noted:
+            count, amounts = noted.popleft()
+            count(amounts)
+
+    def _add(self, amounts: Mapping[str, int]) -> None:
+        for name, amount in amounts.items():
+            self._counts[name] += amount
+
+    def _add_request(self, request: tuple[int, int, str | None]) -> None:
+        rows, duration_ns, failure = request
+        counts = self._counts
+        counts["rows"] += rows
+        if failure is None:
+            counts["request_success"] += 1
+            counts["request_duration_ns"] += duration_ns
+            self._durations_s.observe(duration_ns / 1e9)
+        else:
+            self._failures[failure] += 1
+            counts["fail_duration_ns"] += duration_ns
+
+    def _add_batch(self, amounts: tuple[int, int, int, int, int, int]) -> None:
+        rows, num_requests, queue_ns, input_ns, infer_ns, output_ns = amounts
+        batch = self._batches.get(rows)
+        if batch is None:
+            batch = self._batches[rows] = _Batches()
+        batch.executions += 1
+        batch.input_ns += input_ns
+        batch.infer_ns += infer_ns
+        batch.output_ns += output_ns
+        batch.requests += num_requests
+        batch.queue_ns += queue_ns
+        batch.requests_input_ns += num_requests * input_ns
+        batch.requests_infer_ns += num_requests * infer_ns
+        batch.requests_output_ns += num_requests * output_ns
 
     def snapshot(self) -> tuple[dict[str, int], dict[str, int]]:
         """The counters and the failures by reason, of one moment."""
         with self._lock:
+            self._count_noted()
             counts, failures = dict(self._counts), dict(self._failures)
             batches = list(self._batches.items())
             counts["exec_count"] = sum(batch.executions for _, batch in batches)
@@ -141,6 +170,7 @@ class ModelSeries:
     def batches(self) -> dict[int, tuple[int, int, int, int]]:
         """By rows of a batch: executions, and their nanoseconds of gathering, executing and handing out."""
         with self._lock:
+            self._count_noted()
             return {
                 rows: (batch.executions, batch.input_ns, batch.infer_ns, batch.output_ns)
                 for rows, batch in sorted(self._batches.items())
@@ -150,6 +180,7 @@ class ModelSeries:
         """Copies of the histograms of request durations (seconds) and of batch sizes (rows)."""
         batch_rows = _Buckets(BATCH_BUCKETS)
         with self._lock:
+            self._count_noted()
             for rows, batch in self._batches.items():
                 batch_rows.observe(rows, batch.executions)
             return self._durations_s.copy(), batch_rows

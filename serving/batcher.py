@@ -13,6 +13,7 @@ from serving.deadlines import DeadlineWatch
 from serving.errors import ExecutionError, QueueTimeoutError, ServingError, UnavailableError
 from serving.instance import Instance
 from serving.length_choice import LengthChoice
+from serving.mutex import Mutex
 from serving.queue import RequestQueue
 from serving.request import Call, Piece, Request
 from serving.tensors import Tensors
@@ -52,6 +53,15 @@ class Scheduler(ABC):
             InvalidArgumentError: Its priority is above the model's levels, or its lengths do not fit.
         """
 
+    def run(self, call: Call) -> Answer:
+        """As `submit`, for a thread that waits for the answer: it may do the work itself.
+
+        Raises:
+            UnavailableError: As `submit`.
+            InvalidArgumentError: As `submit`.
+        """
+        return self.submit(call)
+
 
 class Batcher(Scheduler):
     """Gathers the requests of all threads into batches.
@@ -89,11 +99,13 @@ class Batcher(Scheduler):
         self._seats = [_Seat(instance) for instance in instances]
         self._watch = watch
         self._clock_ns = clock_ns
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._queue = RequestQueue(label, config.dynamic_batching, max_batch_size, choice)
         self._idle: list[_Seat] = []
         batching = config.dynamic_batching
         self._expects_returns = batching is not None and batching.max_queue_delay_us == 0
+        has_delay = batching is not None and batching.max_queue_delay_us > 0
+        self._can_lend = not has_delay and all(instance.is_shareable for instance in instances)
         self._is_open = False
 
     def start(self) -> None:
@@ -130,15 +142,19 @@ class Batcher(Scheduler):
             UnavailableError: The queue is full, or the batcher is not running.
             InvalidArgumentError: Its priority is above the model's levels, or its lengths do not fit.
         """
+        request = self._make_request(call)
+        self._enqueue(request)
+        return request
+
+    def _make_request(self, call: Call) -> Request:
         padding = self._config.padding
         if padding is None:
-            request = Request(
-                self._label, call, self._max_batch_size, self._clock_ns(), shape_key=self._shape_key(call)
-            )
-        else:
-            length = padding.length(self._label, self._config.request_inputs, call.inputs)
-            group = self._seats[0].instance.length_steps.group(length)
-            request = Request(self._label, call, self._max_batch_size, self._clock_ns(), length, group)
+            return Request(self._label, call, self._max_batch_size, self._clock_ns(), shape_key=self._shape_key(call))
+        length = padding.length(self._label, self._config.request_inputs, call.inputs)
+        group = self._seats[0].instance.length_steps.group(length)
+        return Request(self._label, call, self._max_batch_size, self._clock_ns(), length, group)
+
+    def _enqueue(self, request: Request) -> None:
         with self._lock:
             if not self._is_open:
                 raise UnavailableError(f"{self._label}: is not running")
@@ -152,7 +168,41 @@ class Batcher(Scheduler):
                     settling[self] = None
         if rejects_late:
             self._watch.watch(request, request.expires_ns, self._expire)
+
+    def run(self, call: Call) -> Answer:
+        """As `submit`, but where an instance is idle this thread executes the call itself: nothing is handed over.
+
+        Only of backends that any thread may call, and only a call without a deadline: else its thread must be free to
+        give it up.
+
+        Raises:
+            UnavailableError: As `submit`.
+            InvalidArgumentError: As `submit`.
+        """
+        if not self._can_lend or call.rows > self._max_batch_size or call.deadline_ns is not None:
+            return self.submit(call)
+        self._queue.check(call)
+        request = self._make_request(call)
+        with self._lock:
+            seat = self._idle.pop() if self._idle and self._queue.is_empty else None
+        if seat is None:
+            self._enqueue(request)
+            return request
+        try:
+            self._execute(seat.instance, [request.take_piece()])
+        finally:
+            self._give_back(seat)
         return request
+
+    def _give_back(self, seat: _Seat) -> None:
+        """Ends the use of an instance by a caller's thread: its own thread takes what came meanwhile."""
+        with self._lock:
+            if not self._is_open:
+                seat.wake.release()
+                return
+            self._idle.append(seat)
+            if not self._queue.is_empty:
+                self._hand_over(self._clock_ns())
 
     def look(self) -> None:
         """Gives batches that are ready to idle instances."""

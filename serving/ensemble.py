@@ -76,6 +76,7 @@ class Ensemble(Served):
         self._steps = steps
         self._uses = Counter(tensor for step in steps for tensor in set(step.inputs.values()))
         self._uses.update(spec.name for spec in config.outputs)
+        self._chain = _chain([spec.name for spec in config.inputs], [spec.name for spec in config.outputs], steps)
         self._does_block = services.cache.has_second
 
     def start(self) -> None:
@@ -110,9 +111,29 @@ class Ensemble(Served):
         return run.answer
 
     def _begin_here(self, call: Call) -> Answer:
+        if self._chain and call.deadline_ns is None:
+            return self._run_chain(call)
         run = self._make_run(call)
         run.drive()
         return run.answer
+
+    def _run_chain(self, call: Call) -> Answer:
+        """Does one step after the other in this thread."""
+        answer = Answer(self.label)
+        tensors = dict(call.inputs)
+        for step, spent in self._chain:
+            inputs = {name: tensors[tensor] for name, tensor in step.feeds}
+            try:
+                outputs = step.model.run(Call(inputs, call.rows, step.wanted, parameters=call.parameters)).result()
+            except Exception as error:
+                answer.settle(error=_step_error(self.label, step, error))
+                return answer
+            for output, tensor in step.outputs.items():
+                tensors[tensor] = outputs[output]
+            for tensor in spent:
+                del tensors[tensor]
+        answer.settle({name: tensors[name] for name in call.outputs})
+        return answer
 
     def _make_run(self, call: Call) -> _Run:
         return _Run(self.label, call, self._steps, self._uses, does_block=self._does_block)
@@ -215,11 +236,7 @@ class _Run:
             self._fail(step, error)
 
     def _fail(self, step: Step, error: Exception) -> None:
-        if isinstance(error, ServingError):
-            kind, text, field = type(error), error.message, error.field
-        else:
-            kind, text, field = ExecutionError, f"{type(error).__name__}: {error}", None
-        self.answer.settle(error=kind(f"{self._label}: {step}: {text}", field=field))
+        self.answer.settle(error=_step_error(self._label, step, error))
 
     def _end(self, _: Answer) -> None:
         """Nothing more is submitted; steps that still run are given up."""
@@ -231,6 +248,39 @@ class _Run:
                     running.cancel()
         if self.events is not None:
             self.events.put(None)
+
+
+def _step_error(label: str, step: Step, error: Exception) -> ServingError:
+    """What an ensemble says of a step's error: the same kind of error, with the step's name."""
+    if isinstance(error, ServingError):
+        return type(error)(f"{label}: {step}: {error.message}", field=error.field)
+    return ExecutionError(f"{label}: {step}: {type(error).__name__}: {error}")
+
+
+def _chain(inputs: Sequence[str], outputs: Sequence[str], steps: Sequence[Step]) -> list[tuple[Step, list[str]]]:
+    """The steps one after the other, each with the tensors that nothing needs after it; empty if two could run at once.
+
+    Args:
+        inputs: Names of the ensemble's inputs.
+        outputs: Of its outputs.
+        steps: The steps, checked.
+    """
+    ready, waiting = set(inputs), list(steps)
+    line: list[Step] = []
+    while waiting:
+        able = [step for step in waiting if ready >= step.needs]
+        if len(able) > 1:
+            return []
+        line += able
+        waiting.remove(able[0])
+        ready.update(able[0].outputs.values())
+    last: dict[str, int] = {}
+    for number, step in enumerate(line):
+        last.update(dict.fromkeys((*step.needs, *step.outputs.values()), number))
+    return [
+        (step, [tensor for tensor, use in last.items() if use == number and tensor not in outputs])
+        for number, step in enumerate(line)
+    ]
 
 
 def _make_step(number: int, model: Served, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Step:

@@ -75,6 +75,11 @@ class Instance:
         self.cost = ExecutionCost()
         self._clock_ns = clock_ns
 
+    @property
+    def is_shareable(self) -> bool:
+        """Whether any thread may execute with it."""
+        return self._backend.is_shareable
+
     def run(self, parts: Sequence[Part]) -> list[Tensors | ServingError]:
         """Executes parts as one batch; gives the outputs of each, or its error.
 

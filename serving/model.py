@@ -88,10 +88,10 @@ class Served(ABC):
             self._cached = CachedModel(self.label, digest, config, self.statistics, services.cache, self._begin)
         is_ordered = config.dynamic_batching is not None and config.dynamic_batching.preserve_ordering
         self._order = ArrivalOrder(self.label) if is_ordered else None
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._num_in_flight = 0
-        self._in_flight: set[Answer] = set()
+        # By the identity of their calls; None while one is being begun. Many threads add and remove all the time: what
+        # they do is a single instruction of the interpreter each, without a lock that they would queue up at.
+        self._in_flight: dict[int, Answer | None] = {}
+        self._all_left = threading.Condition()
         self._is_retired = False
 
     def submit(self, call: Call) -> Answer:
@@ -101,11 +101,11 @@ class Served(ABC):
             RetiredError: This version takes no more calls; the request is not counted.
             ServingError: The call was not taken.
         """
-        return self._counted(call, self._cached.submit if self._cached else self._begin)
+        return self._counted(call, self._begin)
 
     def run(self, call: Call) -> Answer:
         """As `submit`, but this thread may do the work and may come back with the answer settled."""
-        return self._counted(call, self._cached.submit if self._cached else self._begin_here)
+        return self._counted(call, self._begin_here)
 
     @property
     def parts(self) -> tuple[Served, ...]:
@@ -136,18 +136,18 @@ class Served(ABC):
 
     def retire(self) -> None:
         """Takes no more calls; those in flight go on."""
-        with self._lock:
-            self._is_retired = True
+        self._is_retired = True
 
     def drain(self, limit_s: float | None = None) -> bool:
         """Waits until nothing is in flight; False when something still is after `limit_s` seconds (None: no limit)."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._num_in_flight, limit_s)
+        with self._all_left:
+            return self._all_left.wait_for(lambda: not self._in_flight, limit_s)
 
     def give_up(self) -> None:
         """Fails whatever is in flight."""
-        for answer in list(self._in_flight):
-            answer.settle(error=UnavailableError(f"{self.label}: stopped before the answer was there"))
+        for answer in list(self._in_flight.values()):
+            if answer is not None:
+                answer.settle(error=UnavailableError(f"{self.label}: stopped before the answer was there"))
 
     def close(self, limit_s: float | None = None) -> None:
         """Takes no more calls, finishes those in flight, and stops.
@@ -181,38 +181,40 @@ class Served(ABC):
 
     def _counted(self, call: Call, begin: Callable[[Call], Answer]) -> Answer:
         begun_ns = self._clock_ns()
-        with self._lock:
-            if self._is_retired:
-                raise RetiredError(f"{self.label}: was replaced or unloaded")
-            self._num_in_flight += 1
+        cached = self._cached
+        if cached is not None:
+            execute, begin = begin, lambda call: cached.submit(call, execute)
+        key = id(call)
+        self._in_flight[key] = None
+        if self._is_retired:
+            self._leave(key)
+            raise RetiredError(f"{self.label}: was replaced or unloaded")
         try:
             answer = begin(call) if self._order is None else self._order.submit(call, begin)
         except BaseException as error:
-            self._leave(None)
+            self._leave(key)
             if isinstance(error, ServingError):
                 self.statistics.add_request(call.rows, self._clock_ns() - begun_ns, error.reason)
             raise
         answer.version = self.version
-        self._in_flight.add(answer)
+        self._in_flight[key] = answer
 
         def finish(done: Answer) -> None:
             self.statistics.add_request(
                 call.rows, self._clock_ns() - begun_ns, done.error.reason if done.error else None
             )
-            self._leave(done)
+            self._leave(key)
 
         answer.add_done_callback(finish)
         if call.deadline_ns is not None:
             self._watch.watch(answer, call.deadline_ns, Answer.expire)
         return answer
 
-    def _leave(self, answer: Answer | None) -> None:
-        with self._lock:
-            if answer is not None:
-                self._in_flight.discard(answer)
-            self._num_in_flight -= 1
-            if not self._num_in_flight:
-                self._changed.notify_all()
+    def _leave(self, key: int) -> None:
+        del self._in_flight[key]
+        if self._is_retired and not self._in_flight:
+            with self._all_left:
+                self._all_left.notify_all()
 
 
 class Model(Served):
@@ -375,6 +377,9 @@ class Model(Served):
 
     def _begin(self, call: Call) -> Answer:
         return self._scheduler.submit(call)
+
+    def _begin_here(self, call: Call) -> Answer:
+        return self._scheduler.run(call)
 
 
 def _check_inputs(config: ModelConfig, kind: type[Backend]) -> None:

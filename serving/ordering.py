@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
 from serving.answer import Answer
 from serving.errors import CancelledError, DeadlineExceededError, QueueTimeoutError, ServingError
+from serving.mutex import Mutex
 from serving.request import Call
 
 
@@ -19,7 +19,7 @@ class ArrivalOrder:
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._line: deque[OrderedAnswer] = deque()
         # One thread at a time settles answers, or two would overtake each other.
         self._is_releasing = False
@@ -39,10 +39,21 @@ class ArrivalOrder:
             outer.settle(error=error)
             self._release()
             raise
+        if inner.is_settled and self._leaves_first(outer):
+            return inner
         # Whoever gives the answer up gives the request up.
         outer.add_done_callback(lambda _: inner.cancel())
         inner.add_done_callback(lambda done: self._arrived(outer, done))
         return outer
+
+    def _leaves_first(self, outer: OrderedAnswer) -> bool:
+        """Takes an answer out of the line if it is the first there and nobody is settling others."""
+        with self._lock:
+            if self._is_releasing or self._line[0] is not outer:
+                return False
+            self._line.popleft()
+        self._release()
+        return True
 
     def _arrived(self, outer: OrderedAnswer, inner: Answer) -> None:
         if inner.error is not None and isinstance(

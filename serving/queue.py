@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from serving.config import DynamicBatching, QueuePolicy
 from serving.errors import InvalidArgumentError, UnavailableError
 from serving.length_choice import LengthChoice
-from serving.request import Piece, Request
+from serving.request import Call, Piece, Request
 
 _US = 1000
 """Nanoseconds."""
@@ -58,7 +58,7 @@ class RequestQueue:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not any(level.num_requests for level in self._levels)
+        return all(not level.num_requests for level in self._levels)
 
     def put(self, request: Request) -> None:
         """Takes a request in; sets `expires_ns`, when its time in the queue is over (0: never).
@@ -83,6 +83,14 @@ class RequestQueue:
         if timeout_us:
             request.expires_ns = request.enqueued_ns + timeout_us * _US
         level.waiting.append(request)
+
+    def check(self, call: Call) -> None:
+        """Refuses a call as `put` does, for one that need not wait.
+
+        Raises:
+            InvalidArgumentError: Its priority is above the model's levels.
+        """
+        self._level(call.priority)
 
     def rejects_late(self, request: Request) -> bool:
         """Whether a request whose time in the queue is over is refused (else it is put back)."""

@@ -52,23 +52,99 @@ class CachedModel:
         self._outputs = config.outputs
         self._kinds: dict[Hashable, CallKind] = {}
 
-    def submit(self, call: Call) -> Answer:
+    def submit(self, call: Call, execute: Callable[[Call], Answer]) -> Answer:
         """Answers a call from the cache, from rows in flight, and by executing the others.
+
+        Args:
+            call: The call.
+            execute: Executes a call of a single row, without any cache; others go the way of `begin`.
 
         Raises:
             ServingError: The rows to execute were not taken.
         """
         kind = self._kind(call)
-        answer = CachedAnswer(self, call, row_identities(kind.prefix, call), kind.layout)
-        answer.begin(is_first=True)
+        identities = row_identities(kind.prefix, call)
+        is_simple = call.rows == 1 and not self.cache.has_second
+        answer = self._submit_row(call, identities[0], kind.layout, execute) if is_simple else None
+        if answer is None:
+            answer = CachedAnswer(self, call, identities, kind.layout)
+            answer.begin(is_first=True)
         return answer
+
+    def _submit_row(
+        self, call: Call, identity: bytes, layout: RowLayout | TextLayout, execute: Callable[[Call], Answer]
+    ) -> Answer | None:
+        """The common cases of a single row, quickly: it is known here, or nobody has it. None: it is neither.
+
+        Raises:
+            ServingError: The row was not taken.
+        """
+        begun_ns = time.monotonic_ns()
+        claimed = self.cache.claim_row(identity, self.label)
+        if isinstance(claimed, bytes):
+            outputs = layout.unpack([claimed])
+            self.statistics.add(cache_hits=1, cache_hit_duration_ns=time.monotonic_ns() - begun_ns)
+            answer = Answer(self.label)
+            answer.settle(outputs)
+            return answer
+        if claimed is None:
+            return None
+        flight = claimed
+        self.statistics.add(cache_misses=1, cache_hit_duration_ns=time.monotonic_ns() - begun_ns)
+        try:
+            request = execute(call)
+        except BaseException as error:
+            self.abandon(flight, [identity], error)
+            raise
+        request.add_done_callback(lambda done: self._land_row(flight, identity, layout, done))
+        return request
+
+    def _land_row(self, flight: Flight, identity: bytes, layout: RowLayout | TextLayout, request: Answer) -> None:
+        """Keeps the row that was executed, and gives it to those who follow."""
+        error: BaseException | None = request.error
+        if error is None:
+            try:
+                self.keep(flight, layout, [identity], request.outputs)
+                flight.settle()
+            except Exception as unexpected:
+                error = unexpected
+        if error is not None:
+            self.abandon(flight, [identity], error)
+
+    def keep(
+        self, flight: Flight, layout: RowLayout | TextLayout, identities: Sequence[bytes], outputs: Tensors
+    ) -> dict[bytes, bytes]:
+        """Packs rows that were executed and keeps them in memory; they are in flight no more, and the flight has them.
+
+        Args:
+            flight: What led them.
+            layout: Of the packed rows.
+            identities: The rows'.
+            outputs: Arrays [rows, *dims].
+
+        Returns:
+            The packed rows by identity.
+        """
+        begun_ns = time.monotonic_ns()
+        packed = dict(zip(identities, layout.pack(outputs, len(identities)), strict=True))
+        flight.rows.update(packed)
+        self.cache.land(flight, packed)
+        self.statistics.add(cache_miss_duration_ns=time.monotonic_ns() - begun_ns)
+        return packed
+
+    def abandon(self, flight: Flight, identities: Sequence[bytes], error: BaseException) -> None:
+        """Rows that a flight led will not be computed, by this flight."""
+        self.cache.abandon(flight, identities)
+        flight.settle(error=error if isinstance(error, ServingError) else _unexpected(self.label, error))
 
     def _kind(self, call: Call) -> CallKind:
         key = (
             tuple([(name, array.shape[1:]) for name, array in call.inputs.items()]),
             call.outputs,
             # 1, 1.0 and True are equal, but not the same parameter.
-            tuple(sorted((name, type(value), value) for name, value in call.parameters.items())),
+            tuple([(name, type(value), value) for name, value in sorted(call.parameters.items())])
+            if call.parameters
+            else (),
         )
         kind = self._kinds.get(key)
         if kind is None:
@@ -121,14 +197,12 @@ class CachedAnswer(Answer):
         try:
             self._begin(is_first)
         except BaseException as error:
-            self._abandon(error if isinstance(error, ServingError) else _unexpected(self.model, error))
+            self._model.abandon(self._flight, list(self._led), error)
             raise
 
     def _begin(self, is_first: bool) -> None:
         begun_ns = time.monotonic_ns()
         found = self._model.cache.claim(self._identities, self._flight)
-        if len(found) == 1 and self._begin_one(found[0], begun_ns, is_first):
-            return
         self._sort(found)
         known = self._look_up() if is_first and self._led and self._model.cache.has_second else {}
         if is_first:
@@ -152,27 +226,6 @@ class CachedAnswer(Answer):
         for flight in self._followed:
             flight.add_done_callback(lambda _: self._count_down())
         self._count_down()
-
-    def _begin_one(self, found: bytes | Flight, begun_ns: int, is_first: bool) -> bool:
-        """The common cases of a single row, quickly: it is known, or nobody has it. False: it is neither."""
-        if isinstance(found, bytes):
-            counted = "cache_hits"
-            self._packed[0] = found
-            self._flight.settle()
-        elif found is self._flight and not self._model.cache.has_second:
-            counted = "cache_misses"
-            self._led[self._identities[0]] = 0
-            self._executed = [0]
-            self._num_pending = 1
-        else:
-            return False
-        if is_first:
-            self._model.statistics.add(**{counted: 1, "cache_hit_duration_ns": time.monotonic_ns() - begun_ns})
-        if self._executed:
-            self._execute()
-        else:
-            self._finish()
-        return True
 
     def _look_up(self) -> dict[bytes, bytes]:
         """What the tier beyond this process knows of the rows that this call leads."""
@@ -211,25 +264,16 @@ class CachedAnswer(Answer):
             except Exception as unexpected:
                 error = _unexpected(self.model, unexpected)
         if error is not None:
-            self._abandon(error)
+            self._model.abandon(self._flight, list(self._led), error)
             self.settle(error=error)
 
     def _keep(self, outputs: Tensors) -> None:
-        begun_ns = time.monotonic_ns()
-        rows = self._layout.pack(outputs, len(self._executed))
-        fresh = dict(zip((self._identities[row] for row in self._executed), rows, strict=True))
-        self._flight.rows.update(fresh)
-        self._model.cache.land(self._flight, fresh)
-        self._model.statistics.add(cache_miss_duration_ns=time.monotonic_ns() - begun_ns)
+        fresh = self._model.keep(self._flight, self._layout, [self._identities[row] for row in self._executed], outputs)
         self._parts.append((self._executed, outputs))
         self._flight.settle()
         self._count_down()
         if self._model.cache.has_second:
-            self._model.cache.write_back(list(fresh), rows)
-
-    def _abandon(self, error: ServingError) -> None:
-        self._model.cache.abandon(self._flight, list(self._led))
-        self._flight.settle(error=error)
+            self._model.cache.write_back(list(fresh), list(fresh.values()))
 
     def _count_down(self) -> None:
         with self._lock:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
 from serving.answer import Answer
 from serving.cache.memory import MemoryTier
+from serving.mutex import Mutex
 
 
 class Flight(Answer):
@@ -37,7 +37,7 @@ class RowCache:
     """
 
     def __init__(self, max_bytes: int, second: Tier | None) -> None:
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._memory = MemoryTier(max_bytes)
         self._second = second
         self._in_flight: dict[bytes, Flight] = {}
@@ -57,13 +57,21 @@ class RowCache:
         """Rows held in memory."""
         return len(self._memory)
 
+    def claim_row(self, identity: bytes, model: str) -> bytes | Flight | None:
+        """A row's packed outputs, or a new flight that computes it for `model`; None: a flight of others does."""
+        with self._lock:
+            row = self._memory.get(identity)
+            if row is not None:
+                return row
+            if identity in self._in_flight:
+                return None
+            flight = self._in_flight[identity] = Flight(model)
+            return flight
+
     def claim(self, identities: Sequence[bytes], flight: Flight) -> list[bytes | Flight]:
         """For each row its packed outputs, or the flight that computes it: `flight` itself where nobody does yet."""
         with self._lock:
             lead = self._in_flight.setdefault
-            if len(identities) == 1:
-                row = self._memory.get(identities[0])
-                return [lead(identities[0], flight) if row is None else row]
             return [
                 lead(identity, flight) if row is None else row
                 for identity, row in zip(identities, self._memory.get_many(identities), strict=True)

@@ -106,6 +106,7 @@ def test_a_load_that_fails_keeps_the_old_one_and_says_why(tmp_path):
         write_model(tmp_path, "m", affine(bias=2), BATCHED)
         server.load("m")
         assert server.index()[0].reason == ""
+        hammer.wait(20)
     assert hammer.errors == []
     assert hammer.answers == {1, 2}
 
