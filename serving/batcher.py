@@ -6,17 +6,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 from serving.answer import Answer
 from serving.config import ModelConfig
 from serving.deadlines import DeadlineWatch
 from serving.errors import ExecutionError, QueueTimeoutError, ServingError, UnavailableError
 from serving.instance import Instance
-from serving.length_choice import LengthChoice
 from serving.mutex import Mutex
 from serving.queue import RequestQueue
 from serving.request import Call, Piece, Request
 from serving.tensors import Tensors
+
+if TYPE_CHECKING:
+    from serving.length_choice import LengthChoice
 
 # `settling` of a thread that settles the requests of a batch: the batchers that the callbacks gave requests to. They
 # look when all are there, so that what was one batch in one model can be one in the next.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numba import njit
 
 from serving.execution_cost import ExecutionCost
 from serving.padding import LengthSteps, Padding
 from serving.request import Request
 
 _MAX_CANDIDATES = 2048
-_MAX_EDGES = 64
-"""Edges of the stretch of lengths that are tried; among more of them neighbours hardly differ."""
 
 
 class LengthChoice:
@@ -47,7 +46,7 @@ class LengthChoice:
         pool: list[Request] = []
         for level in levels:
             pool += level[: _MAX_CANDIDATES - len(pool)]
-            better = self._stretch(pool, chosen, max_rows, min_rows)
+            better = self._stretch(pool, len(chosen), max_rows, min_rows)
             if better is None:
                 break
             chosen = better
@@ -55,40 +54,80 @@ class LengthChoice:
                 break
         return chosen
 
-    def _stretch(
-        self, pool: Sequence[Request], needed: Sequence[Request], max_rows: int, min_rows: int
-    ) -> list[Request] | None:
-        """The best run of neighbours by length that holds all the `needed`; None when there is none within limits."""
-        by_length = sorted(range(len(pool)), key=lambda i: pool[i].length)
-        place = {request: at for at, i in enumerate(by_length) if (request := pool[i]) is not None}
-        first, last = min(place[request] for request in needed), max(place[request] for request in needed)
-        lengths = np.array([pool[i].length for i in by_length])
-        rows = np.array([pool[i].next_rows for i in by_length])
-        rows_before = np.concatenate([[0], np.cumsum(rows)])
-        tokens_before = np.concatenate([[0], np.cumsum(rows * lengths)])
-        lows, highs = _edges(0, first), _edges(last, len(pool) - 1)
-        padded_lengths = np.array([self._steps.up(int(length)) for length in lengths[highs]])
-        # [low, high]: the run from place low to place high.
-        num_rows = rows_before[highs + 1] - rows_before[lows][:, np.newaxis]
-        useful = np.maximum(tokens_before[highs + 1] - tokens_before[lows][:, np.newaxis], 1)
-        padded = -(-num_rows // self._row_multiple) * self._row_multiple * padded_lengths
-        price = (self._cost.fixed_ns + self._cost.token_ns * padded) / useful
-        is_allowed = num_rows <= max_rows
-        if self._padding.max_tokens:
-            is_allowed &= padded <= self._padding.max_tokens
-        if self._padding.max_ratio < 1:
-            is_allowed &= 1 - useful / np.maximum(num_rows * padded_lengths, 1) <= self._padding.max_ratio
-        if not is_allowed.any():
-            return None
-        if min_rows and (is_allowed & (num_rows >= min_rows)).any():
-            is_allowed &= num_rows >= min_rows
-        low, high = np.unravel_index(np.argmin(np.where(is_allowed, price, np.inf)), price.shape)
-        run = sorted(by_length[lows[low] : highs[high] + 1])
-        return [pool[i] for i in run]
+    def _stretch(self, pool: Sequence[Request], num_needed: int, max_rows: int, min_rows: int) -> list[Request] | None:
+        """The best run of neighbours by length that holds the first so many; None when there is none within limits."""
+        lengths = [request.length for request in pool]
+        by_length = sorted(range(len(pool)), key=lengths.__getitem__)
+        needed = [place for place, i in enumerate(by_length) if i < num_needed]
+        low, high = _cheapest(
+            np.array([lengths[i] for i in by_length]),
+            np.array([pool[i].next_rows for i in by_length]),
+            needed[0],
+            needed[-1],
+            max_rows,
+            min_rows,
+            self._row_multiple,
+            # Without a multiple all rows that may lie in one batch are padded to one length.
+            self._steps.multiple or self._steps.up(lengths[0]),
+            self._cost.fixed_ns,
+            self._cost.token_ns,
+            self._padding.max_tokens,
+            self._padding.max_ratio,
+        )
+        return None if low < 0 else [pool[i] for i in sorted(by_length[low : high + 1])]
 
 
-def _edges(start: int, stop: int) -> np.ndarray:
-    """Up to `_MAX_EDGES` places from `start` to `stop`, both among them."""
-    if stop - start < _MAX_EDGES:
-        return np.arange(start, stop + 1)
-    return np.unique(np.linspace(start, stop, _MAX_EDGES).astype(np.int64))
+# It keeps the interpreter's lock: whoever gives it up among clients who were just answered waits for them.
+@njit(f"UniTuple(i8, 2)(i8[::1], i8[::1], {'i8, ' * 6}f8, f8, i8, f8)", cache=True)
+def _cheapest(
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    first: int,
+    last: int,
+    max_rows: int,
+    min_rows: int,
+    row_multiple: int,
+    length_multiple: int,
+    fixed_ns: float,
+    token_ns: float,
+    max_tokens: int,
+    max_ratio: float,
+) -> tuple[int, int]:
+    """The run of places, `first` and `last` in it, with the least expected time per useful token.
+
+    Args:
+        lengths: int64 [n], rising.
+        rows: int64 [n], of each request.
+        first: A place of the run.
+        last: Another, not before it.
+        max_rows: Most rows of the run.
+        min_rows: Rows that it has, where a run within the limits has so many.
+        row_multiple: To a multiple of what the batch is padded.
+        length_multiple: Likewise its rows.
+        fixed_ns: Cost of an execution.
+        token_ns: Cost of a padded token.
+        max_tokens: Most padded tokens; 0: any number.
+        max_ratio: Largest share of padding in the run's own rows, 0-1.
+
+    Returns:
+        Its first and last place; -1, -1 when no run is within the limits.
+    """
+    best_low, best_high, best_price, best_is_wanted = -1, -1, np.inf, False
+    for high in range(last, len(lengths)):
+        length = -(-lengths[high] // length_multiple) * length_multiple
+        num_rows, useful = 0, 0
+        for low in range(high, -1, -1):
+            num_rows += rows[low]
+            useful += rows[low] * lengths[low]
+            if num_rows > max_rows:
+                break
+            if low > first:
+                continue
+            padded = -(-num_rows // row_multiple) * row_multiple * length
+            if (max_tokens and padded > max_tokens) or useful < (1 - max_ratio) * num_rows * length:
+                continue
+            is_wanted = num_rows >= min_rows
+            price = (fixed_ns + token_ns * padded) / max(useful, 1)
+            if (is_wanted and not best_is_wanted) or (is_wanted == best_is_wanted and price < best_price):
+                best_low, best_high, best_price, best_is_wanted = low, high, price, is_wanted
+    return best_low, best_high

@@ -24,7 +24,6 @@ from serving.digest import execution_digest
 from serving.errors import ModelLoadError, RetiredError, ServingError, UnavailableError
 from serving.instance import Instance
 from serving.invariance import PROBE_LENGTH, measure_row_multiple
-from serving.length_choice import LengthChoice
 from serving.length_invariance import measure_length_steps
 from serving.ordering import ArrivalOrder
 from serving.padding import LengthSteps
@@ -285,6 +284,9 @@ class Model(Served):
             return SequenceBatcher(self.label, config, instances, max_batch_size, self.statistics, services.clock_ns)
         choice = None
         if config.padding is not None:
+            # Imported where it is used: its kernel brings a compiler, which most processes do not need.
+            from serving.length_choice import LengthChoice
+
             # All instances learn together what an execution costs.
             cost = instances[0].cost
             for instance in instances:

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from serving.config import DynamicBatching, QueuePolicy
 from serving.errors import InvalidArgumentError, UnavailableError
-from serving.length_choice import LengthChoice
 from serving.request import Call, Piece, Request
+
+if TYPE_CHECKING:
+    from serving.length_choice import LengthChoice
 
 _US = 1000
 """Nanoseconds."""

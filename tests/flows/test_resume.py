@@ -82,6 +82,7 @@ def called_shards(output: Path) -> int:
     return len(list(output.glob("work/samples/B/calls/*.json")))
 
 
+@pytest.mark.usefixtures("own_server")
 def test_sigkill_of_everything_then_the_same_command(
     request_of: Callable[[Path], list[object]], whole: dict[str, bytes], tmp_path: Path
 ) -> None:
