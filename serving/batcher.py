@@ -96,6 +96,7 @@ class Batcher(Scheduler):
     ) -> None:
         self._label = label
         self._config = config
+        self._request_inputs = config.request_inputs
         self._ragged = frozenset(spec.name for spec in config.inputs if spec.is_ragged)
         self._has_optional = any(spec.is_optional for spec in config.inputs)
         self._max_batch_size = max_batch_size
@@ -153,7 +154,7 @@ class Batcher(Scheduler):
         padding = self._config.padding
         if padding is None:
             return Request(self._label, call, self._max_batch_size, self._clock_ns(), shape_key=self._shape_key(call))
-        length = padding.length(self._label, self._config.request_inputs, call.inputs)
+        length = padding.length(self._label, self._request_inputs, call.inputs)
         group = self._seats[0].instance.length_steps.group(length)
         return Request(self._label, call, self._max_batch_size, self._clock_ns(), length, group)
 

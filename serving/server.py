@@ -353,6 +353,14 @@ class ModelServer:
             config.outputs,
         )
 
+    def is_batched(self, model: str, version: int | None = None) -> bool:
+        """Whether a model's tensors carry a batch dimension.
+
+        Raises:
+            NotFoundError: No such model or version.
+        """
+        return self._find(model, version).config.is_batched
+
     def ready(self, model: str | None = None, version: int | None = None) -> bool:
         """Whether the server, or one model of it, answers requests; the server is not ready any more when it drains."""
         if model is None:

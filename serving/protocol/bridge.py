@@ -67,7 +67,7 @@ class Bridge:
                 await self._idle.wait()
 
     async def _infer(self, inference: Inference, deadline_s: float | None) -> Inferred:
-        is_batched = self._server.metadata(inference.model, inference.version).max_batch_size > 0
+        is_batched = self._server.is_batched(inference.model, inference.version)
         if is_batched and any(array.shape[:1] == (0,) for array in inference.inputs.values()):
             return await self.aside(lambda: self._infer_no_rows(inference))
         if inference.num_bytes <= INLINE_BYTES and not self._server.submit_may_wait:

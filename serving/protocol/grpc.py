@@ -106,11 +106,11 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         return await _awaited(context, unload())
 
     async def ModelInfer(self, serialized: bytes, context: Any) -> bytes:
-        async def infer() -> bytes:
+        try:
             return b"".join(await self._infer(InferRequest(serialized), context.time_remaining()))
-
-        answer: bytes = await _awaited(context, infer())
-        return answer
+        except ServingError as error:
+            await context.abort(grpc_status(error), error_text(error))
+            raise
 
     async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         # Requests are put to the engine as they come, answered in their order.
