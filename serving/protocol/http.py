@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -17,11 +18,11 @@ from monitoring.page import render_page
 from serving.errors import ExecutionError, InvalidArgumentError, NotFoundError, ServingError
 from serving.protocol import messages
 from serving.protocol.access import HEADER, Access
+from serving.protocol.body import Body
 from serving.protocol.bridge import INLINE_BYTES, Bridge
 from serving.protocol.compression import choose_encoding, compress
 from serving.protocol.control import RemoteControl
 from serving.protocol.http_message import (
-    ALIGNMENT,
     HEADER_LENGTH,
     HttpAnswer,
     parse_object,
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 BODY_PAUSE_S = 30.0
 """How long a request's body may stop arriving."""
+BODY_BYTES_PER_S = 4096
+"""How fast it must arrive, beyond that time: one byte now and then holds a connection as well."""
 
 # An answer shorter than a packet gains nothing by compression.
 _MIN_COMPRESSED_BYTES = 1024
@@ -166,19 +169,22 @@ class HttpService:
             raise self._too_large(f"{request.content_length} bytes")
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        padding = -(header_bytes or 0) % ALIGNMENT
-        body = bytearray(padding)
+        body = Body(request.content_length, self._max_request_bytes, header_bytes or 0)
+        begun_s = time.monotonic()
         try:
             while True:
-                async with asyncio.timeout(BODY_PAUSE_S):
-                    part = await request.content.readany()
-                if not part:
-                    return memoryview(body)[padding:]
-                if len(body) + len(part) > self._max_request_bytes + padding:
+                ahead_s = body.num_bytes / BODY_BYTES_PER_S - (time.monotonic() - begun_s)
+                async with asyncio.timeout(BODY_PAUSE_S + min(ahead_s, 0)):
+                    part, is_chunks_end = await request.content.readchunk()
+                if not part and not is_chunks_end:
+                    return body.view
+                if not body.add(part):
                     raise self._too_large("larger")
-                body += part
         except TimeoutError as error:
-            raise TooSlowError(f"nothing of the request's body came for {BODY_PAUSE_S:.0f} s") from error
+            raise TooSlowError(
+                f"the request's body stopped after {body.num_bytes} bytes: it may pause for {BODY_PAUSE_S:.0f} s, and "
+                f"must bring {BODY_BYTES_PER_S} bytes/s"
+            ) from error
         except (web.RequestPayloadError, ClientPayloadError) as error:
             raise InvalidArgumentError(f"the request's body cannot be read: {error}") from error
 

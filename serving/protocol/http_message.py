@@ -23,7 +23,6 @@ from serving.protocol.wire import WIRE_NAMES, Buffer, from_bytes, from_values, t
 from serving.tensors import Tensors
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
@@ -161,7 +162,32 @@ def test_a_body_that_stops_arriving(endpoint, monkeypatch):
     monkeypatch.setattr(http, "BODY_PAUSE_S", 0.1)
     status, answer = post(endpoint, PATH, b"0123456789", {"Content-Length": 11})
     assert status == 408
-    assert "nothing of the request's body came" in answer["error"]
+    assert "body stopped after 10 bytes" in answer["error"]
+
+
+def test_a_body_that_comes_byte_by_byte(endpoint, monkeypatch):
+    monkeypatch.setattr(http, "BODY_PAUSE_S", 0.2)
+    with socket.create_connection(("127.0.0.1", endpoint.http_port), 10) as connection:
+        connection.sendall(make_post(PATH, b"", {"Content-Length": 1000}))
+        connection.settimeout(0.02)
+        for _ in range(500):
+            with contextlib.suppress(TimeoutError):
+                if connection.recv(1, socket.MSG_PEEK):
+                    break
+            connection.sendall(b"x")
+        connection.settimeout(10)
+        status, answer = read_answer(connection)
+    assert status == 408
+    assert "must bring 4096 bytes/s" in answer["error"]
+
+
+def test_a_body_in_chunks(endpoint):
+    text = json.dumps(body()).encode()
+    chunks = b"".join(b"1;ext=a\r\n%c\r\n" % byte for byte in text)
+    headers = {"Content-Length": None, "Transfer-Encoding": "chunked"}
+    assert send(endpoint, make_post(PATH, b"", headers) + chunks + b"0\r\n\r\n")[0] == 200
+    for wrong in [b"FFFFFFFFFFFFFFFFFF\r\n{}", b"-1\r\n{}", b"2\r\n{}}}\r\n", b"zz\r\n"]:
+        assert send(endpoint, make_post(PATH, b"", headers) + wrong)[0] == 400, wrong
 
 
 def test_a_client_that_is_slow_holds_nobody_up(endpoint):
