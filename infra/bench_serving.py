@@ -2,8 +2,7 @@
 
     python infra/bench_serving.py [--seconds 4] [--rounds 3] [--requests 200000]
 
-TRITON_VENV names a virtual environment of Python 3.11 with nvidia-pytriton and numpy<2 (its wheel carries a
-tritonserver); it is started on a free port of the loopback with a python model of the same behaviour. Each figure is
+TRITON_VENV names where Triton is, see triton_server.py; it serves a python model of the same behaviour. Each figure is
 the best of the rounds: other programs can only make it worse. Exit code 1 when a figure misses its bound.
 """
 
@@ -13,8 +12,6 @@ import argparse
 import importlib.util
 import os
 import resource
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpc_client
+from triton_server import TritonModel, free_ports, triton, triton_venv, wait_ready
 
 from serving.backends.base import Backend
 from serving.server import ModelServer
@@ -67,22 +65,7 @@ ensemble_scheduling {
   step { model_name: "second" input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
 }
 """
-TRITON_CONFIG = """
-backend: "python" max_batch_size: 32 dynamic_batching { }
-input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] } output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
-instance_group { kind: KIND_CPU count: 1 }
-"""
-TRITON_MODEL = """
-import time
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep(0.005)
-        inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x[:, :1].copy())]) for x in inputs]
-"""
+TRITON_SLEEP = TritonModel("time.sleep(0.005); return [x[:, :1].copy() for x in inputs]", 32, "dynamic_batching { }")
 
 
 class BenchBackend(Backend):
@@ -300,7 +283,7 @@ def bench_grpc(folder: Path, table: Table, seconds: float, rounds: int) -> tuple
 @contextmanager
 def our_server(repository: Path) -> Iterator[str]:
     """Our own server of a repository in a process of its own; gives its gRPC address."""
-    ports = _free_ports(3)
+    ports = free_ports(3)
     command = [sys.executable, "-c", "from flows.cli import main; main()", "serve-models", str(repository)]
     for name, port in zip(("http", "grpc", "metrics"), ports, strict=True):
         command += [f"--{name}-port", str(port)]
@@ -310,7 +293,7 @@ def our_server(repository: Path) -> Iterator[str]:
         process = subprocess.Popen(command, env=environment, stdout=handle, stderr=handle)
     address = f"127.0.0.1:{ports[1]}"
     try:
-        _wait_ready(address, process, log)
+        wait_ready(address, process, log)
         yield address
     finally:
         process.terminate()
@@ -347,63 +330,6 @@ def _resident_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-@contextmanager
-def triton(venv: Path, folder: Path) -> Iterator[str]:
-    """A tritonserver with the sleeping model; gives its gRPC address.
-
-    The wheel keeps the stub that runs python models apart from the backend: they are put together here.
-    """
-    site = next((venv / "lib").glob("python3.*")) / "site-packages"
-    server = site / "pytriton" / "tritonserver"
-    backends = folder / "backends"
-    shutil.copytree(server / "backends", backends)
-    stub = server / "python_backend_stubs" / site.parent.name.removeprefix("python") / "triton_python_backend_stub"
-    shutil.copy(stub, backends / "python")
-    write_model(folder / "repository", "sleep", TRITON_CONFIG)
-    (folder / "repository" / "sleep" / "1" / "model.py").write_text(TRITON_MODEL)
-    ports = _free_ports(3)
-    command = [str(server / "bin" / "tritonserver"), f"--model-repository={folder / 'repository'}"]
-    command += [f"--backend-directory={backends}"]
-    for name, port in zip(("http", "grpc", "metrics"), ports, strict=True):
-        command += [f"--{name}-port={port}", f"--{name}-address=127.0.0.1"]
-    environment = os.environ | {
-        "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(site),
-        "LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
-    }
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    address = f"127.0.0.1:{ports[1]}"
-    try:
-        _wait_ready(address, process, folder / "log")
-        yield address
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def _free_ports(number: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def _wait_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    give_up_s = time.monotonic() + 60
-    with grpc_client.InferenceServerClient(address) as client:
-        while time.monotonic() < give_up_s:
-            if process.poll() is not None:
-                raise RuntimeError(f"tritonserver ended:\n{log.read_text()[-2000:]}")
-            try:
-                if client.is_model_ready("sleep"):
-                    return
-            except grpc_client.InferenceServerException:
-                time.sleep(0.2)
-    raise RuntimeError(f"tritonserver is not ready:\n{log.read_text()[-2000:]}")
-
-
 def grpc_rates(address: str, seconds: float, rounds: int) -> tuple[float, float]:
     """Requests a second of the sleeping model behind an address, at equal and at mixed lengths."""
     local = threading.local()
@@ -430,12 +356,11 @@ def bench_triton(
     over_grpc: tuple[float, float] | None,
 ) -> None:
     """The sleeping model behind Triton, over gRPC, beside our own figures."""
-    venv = os.environ.get("TRITON_VENV")
+    venv = triton_venv()
     if venv is None:
-        print("Triton: not compared; TRITON_VENV names no virtual environment with nvidia-pytriton")
         return
-    with triton(Path(venv), folder) as address:
-        equal, mixed = grpc_rates(address, seconds, rounds)
+    with triton(venv, folder, {"sleep": TRITON_SLEEP}) as server:
+        equal, mixed = grpc_rates(f"127.0.0.1:{server.grpc_port}", seconds, rounds)
     table.add(f"Triton over gRPC, 5 ms an execution, {CLIENTS} clients, equal lengths", equal, "requests/s")
     table.add(f"Triton over gRPC, 5 ms an execution, {CLIENTS} clients, lengths 35-151", mixed, "requests/s")
     ratios = [
