@@ -21,6 +21,7 @@ from aiohttp import web
 from serving.errors import InvalidArgumentError, UnavailableError
 from serving.protocol.access import Access
 from serving.protocol.bridge import Bridge
+from serving.protocol.connections import GRPC_OPTIONS, HttpServer
 from serving.protocol.control import RemoteControl
 from serving.protocol.grpc import GrpcService, TokenInterceptor
 from serving.protocol.http import HttpService, answer_metrics
@@ -161,9 +162,7 @@ class Endpoint:
         control = RemoteControl(self._server, bridge, is_allowed=listening.allow_control)
         http = HttpService(self._server, bridge, control, access, listening.max_request_bytes)
         runners = [
-            web.ServerRunner(
-                web.Server(answer, handler_cancellation=True, access_log=None), shutdown_timeout=listening.drain_s
-            )
+            web.ServerRunner(HttpServer(answer), shutdown_timeout=listening.drain_s)
             for answer in (http.answer, partial(answer_metrics, access))
         ]
         grpc_server = _make_grpc_server(access, listening.max_request_bytes)
@@ -192,8 +191,7 @@ def _make_grpc_server(access: Access, max_request_bytes: int) -> grpc.aio.Server
             ("grpc.max_receive_message_length", max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
-            # Clients of Triton keep connections alive by pings.
-            ("grpc.http2.max_ping_strikes", 0),
+            *GRPC_OPTIONS,
         ),
     )
 
