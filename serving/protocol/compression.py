@@ -12,6 +12,7 @@ from isal import isal_zlib
 from serving.protocol.wire import Buffer
 
 _WINDOW_BITS = {"gzip": 31, "deflate": 15}
+ENCODINGS = tuple(_WINDOW_BITS)
 _LEVEL = 1
 
 

@@ -20,7 +20,7 @@ from serving.protocol import messages
 from serving.protocol.access import HEADER, Access
 from serving.protocol.body import Body
 from serving.protocol.bridge import INLINE_BYTES, Bridge
-from serving.protocol.compression import choose_encoding, compress
+from serving.protocol.compression import ENCODINGS, choose_encoding, compress
 from serving.protocol.control import RemoteControl
 from serving.protocol.http_message import (
     HEADER_LENGTH,
@@ -165,6 +165,11 @@ class HttpService:
         Raises:
             ServingError: Too large, too slow, cut short, or not compressed as its header says.
         """
+        encoding = request.headers.get("Content-Encoding", "identity").lower()
+        if encoding not in ("identity", *ENCODINGS):
+            raise UnsupportedError(
+                f"Content-Encoding {encoding[:100]!r} is none of {', '.join(ENCODINGS)}", field="Content-Encoding"
+            )
         if request.content_length is not None and request.content_length > self._max_request_bytes:
             raise self._too_large(f"{request.content_length} bytes")
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
@@ -175,8 +180,8 @@ class HttpService:
             while True:
                 ahead_s = body.num_bytes / BODY_BYTES_PER_S - (time.monotonic() - begun_s)
                 async with asyncio.timeout(BODY_PAUSE_S + min(ahead_s, 0)):
-                    part, is_chunks_end = await request.content.readchunk()
-                if not part and not is_chunks_end:
+                    part, _ = await request.content.readchunk()
+                if not part and request.content.at_eof():
                     return body.view
                 if not body.add(part):
                     raise self._too_large("larger")

@@ -6,9 +6,12 @@ Source: KServe v2, "Inference Request JSON Object"; Triton, "Binary Tensor Data 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from serving.errors import InvalidArgumentError
 from serving.protocol.inference import (
@@ -20,9 +23,10 @@ from serving.protocol.inference import (
 )
 from serving.protocol.parameters import Parameter, read_parameters
 from serving.protocol.wire import WIRE_NAMES, Buffer, from_bytes, from_values, to_bytes, to_values
-from serving.tensors import Tensors
+from serving.tensors import Tensors, is_float
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +106,19 @@ def parse_object(text: Buffer) -> dict[str, Any]:
         InvalidArgumentError: It is not one.
     """
     try:
-        value = json.loads(bytes(text))
+        value = json.loads(bytes(text), parse_constant=_refuse_constant)
+        if _SURROGATE.search(text):
+            # Halves of characters, written as escapes: no text, and nothing could be told of them.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"the request is not JSON: {error or type(error).__name__}") from error
     if not isinstance(value, dict):
         raise InvalidArgumentError("the request must be a JSON object")
     return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"it has no {name}; send such values as binary data")
 
 
 def _read_inputs(request: Mapping[str, Any], binary: memoryview) -> tuple[Tensors, int]:
@@ -127,6 +138,8 @@ def _read_inputs(request: Mapping[str, Any], binary: memoryview) -> tuple[Tensor
         size = parameters.get("binary_data_size")
         if size is None:
             array = from_values(name, datatype, shape, tensor.get("data"))
+            if is_float(array.dtype) and not np.isfinite(array).all():
+                raise InvalidArgumentError(f"input {name!r}: a value does not fit into {datatype}", field=name)
         elif type(size) is not int or not 0 <= size <= len(binary) - start:
             raise InvalidArgumentError(
                 f"input {name!r}: binary_data_size is {size!r}, {len(binary) - start} bytes are left behind the JSON",

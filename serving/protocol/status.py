@@ -81,4 +81,6 @@ def http_status(error: ServingError) -> int:
 
 def error_text(error: ServingError) -> str:
     """The error's message, cut to what an answer can carry."""
-    return error.message if len(error.message) <= _MAX_TEXT else f"{error.message[:_MAX_TEXT]}..."
+    # A model's own words need not be text.
+    text = error.message.encode(errors="replace").decode()
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."

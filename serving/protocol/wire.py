@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from serving.errors import InvalidArgumentError
-from serving.tensors import BYTES, NUMPY_TYPES, Tensor, bytes_array
+from serving.tensors import BYTES, NUMPY_TYPES, Tensor, bytes_array, is_float
 from serving.tensors import content as packed_bytes
 
 Buffer = bytes | bytearray | memoryview
 
 MAX_RANK = 32
+_MAX_LENGTH = (1 << 63) - 1
 
 
 def _wire_name(type_name: str) -> str:
@@ -98,8 +99,9 @@ def from_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> 
             f"input {name!r}: a value of {datatype} cannot be a {min(kind.__name__ for kind in wrong)}", field=name
         )
     try:
-        return _shaped(name, np.array(flat, dtype), shape)
-    except OverflowError as error:
+        with np.errstate(over="raise"):
+            return _shaped(name, np.array(flat, dtype), shape)
+    except (OverflowError, FloatingPointError) as error:
         raise InvalidArgumentError(f"input {name!r}: a value does not fit into {datatype}", field=name) from error
 
 
@@ -114,7 +116,7 @@ def to_values(name: str, array: Tensor) -> list[Any]:
     """An output as a flat list for JSON.
 
     Raises:
-        InvalidArgumentError: Its type, or a string that is not UTF-8, has no JSON form.
+        InvalidArgumentError: Its type, a value that is not finite or a string that is not UTF-8 has no JSON form.
     """
     if array.dtype == BYTES:
         try:
@@ -127,6 +129,10 @@ def to_values(name: str, array: Tensor) -> list[Any]:
         raise InvalidArgumentError(
             f"output {name!r}: {WIRE_NAMES[array.dtype]} has no JSON form; ask for binary data", field=name
         )
+    if is_float(array.dtype) and not np.isfinite(array).all():
+        raise InvalidArgumentError(
+            f"output {name!r}: holds values that are not finite, which JSON has not; ask for binary data", field=name
+        )
     values: list[Any] = array.reshape(-1).tolist()
     return values
 
@@ -138,9 +144,10 @@ def _expect(name: str, datatype: str, shape: Sequence[int]) -> tuple[np.dtype[An
         raise InvalidArgumentError(
             f"input {name!r}: datatype {datatype!r} is none of {', '.join(WIRE_TYPES)}", field=name
         )
-    if len(shape) > MAX_RANK or any(dim < 0 for dim in shape):
+    if len(shape) > MAX_RANK or any(not 0 <= dim <= _MAX_LENGTH for dim in shape):
         raise InvalidArgumentError(
-            f"input {name!r}: shape {list(shape[:MAX_RANK])} must be at most {MAX_RANK} lengths, none below 0",
+            f"input {name!r}: shape {list(shape[:MAX_RANK])} must be at most {MAX_RANK} lengths, none below 0 or above "
+            f"{_MAX_LENGTH}",
             field=name,
         )
     return dtype, math.prod(shape)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import math
 import socket
 import struct
+import zlib
 
 import grpc
 import numpy as np
@@ -14,9 +16,12 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from serving.protocol import http
+from serving.protocol.endpoint import Endpoint
 from serving.protocol.http_message import HEADER_LENGTH
+from serving.server import ModelServer
+from tests.serving.gated import write_gated
 from tests.serving.models import affine_answer
-from tests.serving.protocol.conftest import connect, make_input, make_post, post, read_answer, send
+from tests.serving.protocol.conftest import connect, listening, make_input, make_post, post, read_answer, send
 
 PATH = "/v2/models/affine/infer"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -47,6 +52,10 @@ def body(tensor: dict | None = None, **request) -> dict:
         (b"", "not JSON"),
         (b"[1]", "must be a JSON object"),
         (b'{"inputs": ' + b"[" * 100_000, "not JSON"),
+        (b'{"id": "\xff"}', "not JSON"),
+        (b'{"id": "\\ud83d"}', "not JSON"),
+        (b'{"id": ' + b"9" * 100_000 + b"}", "not JSON"),
+        (b'{"inputs": [], "parameters": {"x": NaN}}', "it has no NaN; send such values as binary data"),
         ({"inputs": 7}, "inputs must be a list"),
         ({"inputs": [7]}, "inputs must be a list"),
         ({"inputs": [{}]}, "an input's name must be a string"),
@@ -59,6 +68,7 @@ def body(tensor: dict | None = None, **request) -> dict:
         (body({"shape": [-1, 4]}), "input 'x': shape"),
         (body({"shape": [1] * 100}), "input 'x': shape"),
         (body({"shape": [1 << 40, 1 << 40]}), "values, 4 came"),
+        (body({"shape": [10**4000, 10**4000]}), "input 'x': shape"),
         (body({"shape": [0, 1 << 62, 1 << 62], "data": []}), "input 'x': shape"),
         (body({"shape": [1, 5]}), "takes 5 values, 4 came"),
         (body({"data": [0, 1, 2]}), "takes 4 values, 3 came"),
@@ -72,6 +82,9 @@ def body(tensor: dict | None = None, **request) -> dict:
         (body({"datatype": "UINT8", "data": [0, 1, 2, 256]}), "does not fit into UINT8"),
         (body({"datatype": "INT64", "data": [0, 1, 2, 1 << 70]}), "does not fit into INT64"),
         (body({"datatype": "FP32", "data": [0, 1, 2, 1 << 5000]}), "does not fit into FP32"),
+        (body({"data": [0, 1, 2, math.inf]}), "it has no Infinity"),
+        (body({"data": [0, 1, 2, 1e39]}), "does not fit into FP32"),
+        (json.dumps(body()).replace("3]", "1e999]").encode(), "does not fit into FP32"),
         (body({"datatype": "FP16"}), "FP16 must be sent as binary data"),
         (body({"datatype": "BYTES"}), "a value of BYTES must be a string"),
         (body({"datatype": "BYTES", "data": list("abcd")}), "must be float32"),
@@ -84,6 +97,8 @@ def body(tensor: dict | None = None, **request) -> dict:
         (body(parameters={"priority": "high"}), "'priority' must be a whole number"),
         (body(parameters={"timeout": -1}), "'timeout' must be a whole number"),
         (body(parameters={"triton_x": 1}), "'triton_x'"),
+        (body(parameters={"priority": 1 << 70}), "'priority' must be a whole number"),
+        (body(inputs=[{**body()["inputs"][0], "name": str(n)} for n in range(1000)]), "no input '0'"),
         (body(parameters={"deep": {}}), "parameter 'deep' must be"),
         (body(id=7), "id must be a string"),
         (body({"name": "n" * 900_000}), "no input 'nnnn"),
@@ -137,9 +152,18 @@ def test_bodies_above_the_limit_however_they_come(endpoint):
     with socket.create_connection(("127.0.0.1", endpoint.http_port), 10) as connection:
         connection.sendall(make_post(PATH, b"", {"Content-Length": None, "Transfer-Encoding": "chunked"}) + endless)
         assert read_answer(connection)[0] == 413
-    bomb = gzip.compress(bytes(100 << 20))
-    for content, status in [(bomb, 413), (b"not compressed at all", 400)]:
-        assert post(endpoint, PATH, content, {"Content-Encoding": "gzip"})[0] == status
+    bomb = gzip.compress(bytes(20 << 20), 1)
+    for content, encoding, status in [
+        (bomb, "gzip", 413),
+        (gzip.compress(bomb), "gzip", 400),
+        (gzip.compress(bomb), "gzip, gzip", 501),
+        (zlib.compress(bytes(20 << 20), 1), "deflate", 413),
+        (bomb[:-1000], "gzip", 413),
+        (gzip.compress(b"{}")[:-9], "gzip", 400),
+        (b"not compressed at all", "gzip", 400),
+        (b"{}", "rot13", 501),
+    ]:
+        assert post(endpoint, PATH, content, {"Content-Encoding": encoding})[0] == status, encoding
     error = infer_grpc(endpoint, bytes(2 << 20))
     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -149,6 +173,7 @@ def test_http_that_is_none(endpoint):
         (b"\0\1\2\3\r\n\r\n", 400),
         (b"POST " + b"/" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\n" + b"X: x\r\n" * 10_000 + b"\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"GET /v3 HTTP/1.1\r\nHost: a\r\n\r\n", 404),
@@ -216,6 +241,17 @@ def test_many_requests_on_one_connection(endpoint):
             assert read_answer(connection)[0] == 200
             connection.sendall(make_post(PATH, b"{"))
             assert read_answer(connection)[0] == 400
+
+
+def test_an_answer_that_json_cannot_hold(tmp_path, gate):
+    gate.answer = lambda x: {"y": np.full_like(x, np.inf)}
+    gate.open()
+    write_gated(tmp_path, "max_batch_size: 8")
+    with ModelServer(tmp_path) as server, Endpoint(server, listening()) as served:
+        status, answer = post(served, "/v2/models/gated/infer", body())
+        assert (status, "'y': holds values that are not finite" in answer["error"]) == (400, True)
+        with connect("http", served) as client:
+            assert np.isinf(client.infer("gated", [make_input("http", X)]).as_numpy("y")).all()
 
 
 def request(tensors, name="x", datatype="FP32") -> service_pb2.ModelInferRequest:
