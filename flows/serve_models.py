@@ -46,7 +46,11 @@ _PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="none: all models, as they are now. poll: all, and what changes in the folder. explicit: those of "
     "--load-model, and those that clients load.",
 )
-@click.option("--allow-control", is_flag=True, help="Clients may load and unload models, with files of their own.")
+@click.option(
+    "--allow-control",
+    is_flag=True,
+    help=f"Clients may load and unload models, with files of their own: needs {TOKEN_VARIABLE}.",
+)
 @click.option("--load-model", "models", multiple=True, metavar="NAME", help="With --control explicit; several times.")
 @click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
 @click.option(
@@ -85,6 +89,10 @@ def serve_models(
         _end(_BAD_INPUT, "--allow-control and --load-model need --control explicit")
     if control == "explicit" and not (allow_control or models):
         _end(_BAD_INPUT, "--control explicit needs --load-model, --allow-control or both: else no model is ever loaded")
+    # Taken out: programs that a model starts have no use for it.
+    token = os.environ.pop(TOKEN_VARIABLE, None)
+    if allow_control and token is None:
+        _end(_BAD_INPUT, f"--allow-control needs {TOKEN_VARIABLE}: clients that load models run code as this user")
     if (tls_certificate is None) != (tls_key is None):
         _end(_BAD_INPUT, "--tls-certificate and --tls-key belong together")
     listening = Listening(
@@ -93,8 +101,7 @@ def serve_models(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
         tls=None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key),
-        # Programs that a model starts have no use for it.
-        token=os.environ.pop(TOKEN_VARIABLE, None),
+        token=token,
         allow_control=allow_control,
         max_request_bytes=max_request_mib * _MIB,
     )

@@ -51,8 +51,8 @@ class Listening:
         host: Name or address.
         http_port: Port of HTTP; 0: any free one. So are the others.
         tls: Certificate and key, needed beyond loopback.
-        token: What clients must send, needed beyond loopback.
-        allow_control: Whether clients may load and unload models.
+        token: What clients must send, needed beyond loopback, and by `allow_control`.
+        allow_control: Whether clients may load and unload models: whoever may, runs code of his own as this user.
         max_request_bytes: The largest body or message.
         drain_s: How long `Endpoint.close` waits for requests in flight, before it takes no more and after it.
     """
@@ -71,12 +71,19 @@ class Listening:
         """Refuses what would serve strangers.
 
         Raises:
-            InvalidArgumentError: The host is beyond loopback, and token or certificate is missing.
+            InvalidArgumentError: The host is beyond loopback, and token or certificate is missing; or clients may load
+                models without a token.
         """
         if self.token is not None and (
             len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
         ):
             raise InvalidArgumentError("the token must be 16 or more printable ASCII characters", field="token")
+        if self.allow_control and self.token is None:
+            raise InvalidArgumentError(
+                "clients that load models run code as this user, and other users of this machine reach its loopback: "
+                "a token is needed",
+                field="token",
+            )
         if _is_loopback(self.host):
             return
         for what, value in (("token", self.token), ("tls", self.tls)):

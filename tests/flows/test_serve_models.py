@@ -130,6 +130,7 @@ def test_what_is_in_flight_is_finished(tmp_path):
         (["--host", "0.0.0.0"], "host '0.0.0.0' is beyond loopback: a token and a TLS certificate are needed"),
         (["--allow-control"], "--allow-control and --load-model need --control explicit"),
         (["--control", "explicit"], "needs --load-model, --allow-control or both"),
+        (["--control", "explicit", "--allow-control"], "--allow-control needs COHORTFLOW_SERVING_TOKEN"),
         (["--tls-certificate", __file__], "--tls-certificate and --tls-key belong together"),
         (["--tls-certificate", __file__, "--tls-key", __file__], "certificate"),
         (["--http-port", "70000"], "70000"),

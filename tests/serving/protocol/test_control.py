@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -12,10 +13,22 @@ from tritonclient.utils import InferenceServerException
 from serving.protocol.endpoint import Endpoint
 from serving.server import ModelServer
 from tests.serving.models import affine, affine_answer, write_model
-from tests.serving.protocol.conftest import connect, listening, make_input, post
+from tests.serving.protocol.conftest import CLIENTS, connect, listening, make_input, post
 from tests.serving.protocol.test_clients import code, plain
+from tests.serving.python_models import write_python
 
+TOKEN = "a-token-of-the-tests"
+HEADERS = {"authorization": f"Bearer {TOKEN}"}
 X = np.ones((2, 4), np.float32)
+COUNTS = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += 1
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.full((1, 1), self.count, np.float32))])]
+"""
 CONFIG = "max_batch_size: 8 version_policy { all { } }"
 
 
@@ -31,9 +44,22 @@ def folder(tmp_path):
 def served(folder):
     with (
         ModelServer(folder, control="explicit", models=["other"]) as server,
-        Endpoint(server, listening(allow_control=True)) as endpoint,
+        Endpoint(server, listening(allow_control=True, token=TOKEN)) as endpoint,
     ):
         yield endpoint
+
+
+@contextlib.contextmanager
+def operator(kind, served):
+    """A client that sends the token with everything."""
+
+    class Token(CLIENTS[kind].InferenceServerClientPlugin):
+        def __call__(self, request):
+            request.headers.update(HEADERS)
+
+    with connect(kind, served) as client:
+        client.register_plugin(Token())
+        yield client
 
 
 def infer(kind, client, version=""):
@@ -49,7 +75,7 @@ def states(kind, client):
 
 
 def test_load_reload_and_unload(kind, served, folder):
-    with connect(kind, served) as client:
+    with operator(kind, served) as client:
         assert not client.is_model_ready("affine")
         client.load_model("affine")
         assert client.is_model_ready("affine")
@@ -67,8 +93,26 @@ def test_load_reload_and_unload(kind, served, folder):
         assert client.is_model_ready("other")
 
 
+def test_a_load_of_what_did_not_change_does_nothing(kind, served, folder):
+    write_python(folder, COUNTS, name="counts")
+    with operator(kind, served) as client:
+
+        def count():
+            return client.infer("counts", [make_input(kind, X[:1])]).as_numpy("y").tolist()
+
+        client.load_model("counts")
+        assert [count(), count()] == [[[1]], [[2]]]
+        # Triton goes by time stamps, and so do we by contents: to begin anew, the model is unloaded first.
+        (folder / "counts" / "1" / "model.py").touch()
+        client.load_model("counts")
+        assert count() == [[3]]
+        client.unload_model("counts")
+        client.load_model("counts")
+        assert count() == [[1]]
+
+
 def test_a_load_that_fails_keeps_the_old_one(kind, served, folder):
-    with connect(kind, served) as client:
+    with operator(kind, served) as client:
         client.load_model("affine")
         (folder / "affine" / "config.pbtxt").write_text("max_batch_size: many")
         with pytest.raises(InferenceServerException, match="affine") as caught:
@@ -81,7 +125,7 @@ def test_a_load_that_fails_keeps_the_old_one(kind, served, folder):
 
 def test_a_configuration_and_files_of_the_clients_own(kind, served):
     config = json.dumps({"max_batch_size": 4, "backend": "onnxruntime"})
-    with connect(kind, served) as client:
+    with operator(kind, served) as client:
         client.load_model("affine", config=config)
         answered = plain(kind, client.get_model_config("affine"))
         assert (answered["config"] if kind == "grpc" else answered)["max_batch_size"] == 4
@@ -93,14 +137,16 @@ def test_a_configuration_and_files_of_the_clients_own(kind, served):
 
 
 def test_one_version_is_unloaded(kind, served):
-    with connect(kind, served) as client:
+    with operator(kind, served) as client:
         client.load_model("affine")
         if kind == "http":
-            assert post(served, "/v2/repository/models/affine/unload", {"parameters": {"version": 2}})[0] == 200
+            assert (
+                post(served, "/v2/repository/models/affine/unload", {"parameters": {"version": 2}}, HEADERS)[0] == 200
+            )
         else:
             request = service_pb2.RepositoryModelUnloadRequest(model_name="affine")
             request.parameters["version"].int64_param = 2
-            client._client_stub.RepositoryModelUnload(request)
+            client._client_stub.RepositoryModelUnload(request, metadata=tuple(HEADERS.items()))
         assert client.is_model_ready("affine", "1")
         assert not client.is_model_ready("affine", "2")
         np.testing.assert_allclose(infer(kind, client), affine_answer(X, 1.0), rtol=1e-6)
@@ -118,6 +164,6 @@ def test_parameters_that_do_not_fit(served):
         ("unload", {"all": True}, "'all' is none of"),
         ("unload", [], "parameters must be a JSON object"),
     ]:
-        status, answer = post(served, f"/v2/repository/models/affine/{path}", {"parameters": parameters})
+        status, answer = post(served, f"/v2/repository/models/affine/{path}", {"parameters": parameters}, HEADERS)
         assert status in (400, 500), parameters
         assert words in answer["error"]

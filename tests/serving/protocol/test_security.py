@@ -102,6 +102,11 @@ def test_a_token_over_tls_on_every_address(server, tls):
                 channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=5)
 
 
+def test_loads_by_clients_need_a_token(server):
+    with pytest.raises(InvalidArgumentError, match="a token is needed"):
+        Endpoint(server, listening(allow_control=True))
+
+
 def test_the_token_is_asked_for_on_streams_and_metrics(server):
     with Endpoint(server, listening(token=TOKEN)) as endpoint:
         with grpc.insecure_channel(f"127.0.0.1:{endpoint.grpc_port}") as channel:
