@@ -57,6 +57,7 @@ class InferenceRequest:
         self._parameters: dict[str, Any] = given
         self._sender: ResponseSender | None = None
         self._given: BackendRequest | None = None
+        self._is_batched = True
 
     @classmethod
     def of(cls, given: BackendRequest) -> InferenceRequest:
@@ -165,6 +166,8 @@ class InferenceRequest:
             raise TritonModelException(f"exec: model {self.model!r} would wait for itself")
         version = self._model_version if self._model_version > 0 else None
         try:
+            # Asked before: the model may be gone by the time that it has answered.
+            self._is_batched = self.models.metadata(self._model_name, version).max_batch_size > 0
             return self.models.submit(
                 self._model_name,
                 {tensor.name(): tensor.on_host() for tensor in self._inputs},
@@ -179,15 +182,9 @@ class InferenceRequest:
     def _response(self, answer: Answer) -> InferenceResponse:
         if answer.error is not None:
             return InferenceResponse(error=to_triton_error(answer.error))
-        assert self.models is not None
-        version = self._model_version if self._model_version > 0 else None
-        try:
-            is_batched = self.models.metadata(self._model_name, version).max_batch_size > 0
-        except ServingError as error:
-            return InferenceResponse(error=to_triton_error(error))
         outputs = answer.outputs.items()
         return InferenceResponse(
-            [Tensor(name, array if is_batched else np.asarray(array[0])) for name, array in outputs]
+            [Tensor(name, array if self._is_batched else np.asarray(array[0])) for name, array in outputs]
         )
 
 
