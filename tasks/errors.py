@@ -11,6 +11,7 @@
     │   └── ModelDataError    no shipped model fits this data (long reads, too little depth)
     ├── FolderError           the output folder is locked, holds another plan, or cannot be written
     ├── DiskFullError         the disk is full: the run stops and can go on
+    ├── AuditError            the audit record cannot be appended to, or does not hold
     ├── BalanceError          counts do not balance: a defect of this program, the run fails
     ├── MemoryShortError      work that is known to need more memory than is free now
     └── ParserCrashError      a parser died on a signal while it read an untrusted file
@@ -116,6 +117,12 @@ class DiskFullError(TaskError):
     """The disk is full: the run stops, and goes on when there is space."""
 
     default_reason = "DISK_FULL"
+
+
+class AuditError(TaskError):
+    """The audit record cannot be appended to or read: nothing is computed that it would not tell of."""
+
+    default_reason = "AUDIT"
 
 
 class BalanceError(TaskError):

@@ -159,6 +159,10 @@ class RunFolder:
         folder = self.sample(sample_id)
         return sorted(p for p in folder.iterdir() if p.name.startswith(names)) if folder.is_dir() else []
 
+    def cohort_files(self) -> list[str]:
+        """The files of a run that belong to no single sample, but for its manifest: names below the folder."""
+        return [name for name in _OURS if name != self.manifest.name and (self.root / name).exists()]
+
     def remove_sample(self, sample_id: str) -> None:
         """Removes a sample's outputs and state."""
         shutil.rmtree(self.sample_work(sample_id), ignore_errors=True)

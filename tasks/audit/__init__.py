@@ -1,0 +1,1 @@
+"""What was done, in a record that shows when it was tampered with."""
