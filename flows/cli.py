@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from flows.audit import audit
 from flows.serve_models import serve_models
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def main() -> None:
 
 
 main.add_command(serve_models)
+main.add_command(audit)
 
 
 @main.command(epilog=_EXIT_CODES)
@@ -164,6 +166,7 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
+    from flows.audit_record import audit_record
     from flows.parameters import REPOSITORY, check_gvcf, check_models, check_regions
     from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
@@ -179,6 +182,7 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass
+    audit_record().check()
     redis = os.environ.get("COHORTFLOW_REDIS_URL")
     if redis:
         from tasks.cluster import check_redis

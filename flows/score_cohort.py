@@ -16,6 +16,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import ValidationError
 from rich.console import Console
 
+from flows.audit_record import recorded_run
 from flows.parameters import CohortParameters, Execution, check_gvcf, check_models, check_regions
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
@@ -24,10 +25,11 @@ from flows.shards import as_task_error, run_unit, run_units
 from tasks.annotations.request import parse_requests
 from tasks.annotations.source import AnnotationSource, check_inputs_free, open_source
 from tasks.annotations.stage import join_annotation
+from tasks.audit.run_trail import RunTrail
 from tasks.cluster import caution_workers_without_redis, open_cluster
 from tasks.coverage.exons import prepare_exons
 from tasks.errors import BalanceError, DiskFullError, FolderError, InputError, TaskError
-from tasks.files import write_json
+from tasks.files import read_json, write_json
 from tasks.folder import RunFolder, locked_folder
 from tasks.genome.reference import Reference, load_reference, prepare_reference
 from tasks.genome.regions import read_bed
@@ -92,6 +94,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         RegionsError: The BED cannot be read, or does not fit the reference.
         FolderError: The folder is in use, or holds another plan.
         BalanceError: Records or alleles were lost.
+        AuditError: The audit record cannot be appended to.
     """
     sheet = read_sheet(parameters.sheet)
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
@@ -104,7 +107,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         claim_folder(tag, runtime.flow_run.id)
         progress = stack.enter_context(RunProgress(Console(stderr=True), visible=execution.progress))
         set_current_progress(progress)
+        trail = stack.enter_context(recorded_run(str(runtime.flow_run.id), folder))
         if parameters.overwrite:
+            trail.removed()
             folder.clear()
         reference = prepare_reference(parameters.reference.resolve(), folder.reference)
         if parameters.regions:
@@ -125,7 +130,8 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
             progress.caution(caution)
         plan = _make_plan(parameters, sheet, reference, pipeline, client, folder)
         _begin(folder, plan, sheet, parameters)
-        return _work(folder, plan, pipeline, client, execution)
+        trail.started(plan, parameters.sheet.resolve(), _inputs(folder, sheet, parameters))
+        return _work(folder, plan, pipeline, client, execution, trail)
 
 
 def _make_plan(
@@ -216,7 +222,18 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     write_run(folder, plan, settings)
 
 
-def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, execution: Execution) -> CohortResult:
+def _inputs(folder: RunFolder, sheet: SampleSheet, parameters: CohortParameters) -> dict[str, dict[Path, str]]:
+    """The digests of each sample's files, and under an empty name of those that all samples share."""
+    digests = {Path(path): digest for path, (_, digest) in read_json(folder.digests).items()}
+    shared = [path.resolve() for path in (parameters.regions, parameters.genes) if path]
+    shared += [request.path for request in parse_requests(parameters.annotate)]
+    paths = {"": shared} | {s.id: [*s.files, *([s.regions] if s.regions else [])] for s in sheet.samples}
+    return {name: {path: digests[path] for path in each} for name, each in paths.items()}
+
+
+def _work(
+    folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, execution: Execution, trail: RunTrail
+) -> CohortResult:
     """Runs every stage; one bad sample is recorded, the others go on."""
     progress = current_progress()
     root = str(folder.root)
@@ -245,7 +262,7 @@ def _work(folder: RunFolder, plan: Plan, pipeline: Pipeline, client: Client, exe
     done = [i for i in plan.samples if i in finished or i in set(written)]
     run_unit(compare_cohort, root, done, what="comparing the samples with each other")
     statistics = client.run(host_statistics)
-    write_results_task(root, list(statistics.values()), progress.seconds)
+    write_results_task(trail, list(statistics.values()), progress.seconds)
     return CohortResult(folder.root, tuple(done), {i: (e.reason, e.message) for i, e in failed.items()}, incomplete)
 
 
@@ -294,13 +311,13 @@ def score_alleles(root: str, sample_ids: list[str], shard_alleles: int) -> dict[
     return counts
 
 
-def write_results(root: str, statistics: list[dict[str, Any]], seconds: dict[str, float]) -> str:
-    """Writes the report, then the manifest, which says that the run is over; returns the report's path."""
-    folder = RunFolder(Path(root))
+def write_results(trail: RunTrail, statistics: list[dict[str, Any]], seconds: dict[str, float]) -> str:
+    """Writes the report, records the end, then writes the manifest, which says so; returns the report's path."""
+    folder = trail.folder
     manifest = make_manifest(folder, statistics, seconds)
     write_report(folder, manifest)
     write_multiqc(folder, manifest)
-    write_json(folder.manifest, manifest)
+    write_json(folder.manifest, trail.finished(manifest))
     return str(folder.report)
 
 
