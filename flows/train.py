@@ -58,13 +58,15 @@ def train_models(
     """
     # torch takes a second to import and is needed by nothing else of the command line.
     from tasks.training.caller_model import fit_caller, write_caller
-    from tasks.training.cards import VARIANTS_CARD, effect_card, embedder_card
+    from tasks.training.cards import VARIANTS_CARD, effect_card, embedder_card, read_embedder_card
     from tasks.training.effect import effect_onnx
     from tasks.training.effect_fit import fit_effect
     from tasks.training.embedder import EMBEDDING, STATE, embed_windows, embedder_onnx
 
     fitted = fit_effect(seed, num_genomes=size.num_genomes, num_epochs=size.num_epochs, genome_bp=size.genome_bp)
-    _write(output, "embedder", embedder_card(fitted.metrics, seed), embedder_onnx(fitted.embedder))
+    embedder = embedder_onnx(fitted.embedder)
+    _write(output, "embedder", embedder_card(fitted.metrics, seed), embedder)
+    _write(output, "read_embedder", read_embedder_card(fitted.embedder.longest_memory_bp), embedder)
     _write(output, "effect", effect_card(fitted.metrics, seed), effect_onnx(fitted.effect))
     _write(output, "variants", VARIANTS_CARD)
     report(f"embedder, effect: held-out area under the ROC curve {fitted.metrics['auroc']:.3f}")

@@ -39,6 +39,24 @@ themselves.
 
 {licence}
 """
+_READ_EMBEDDER = """\
+# read_embedder
+
+`embedder` (the same file, byte for byte) as a model with an iteration step: a request is a whole read of any
+length, one uint8 token a base (A0 C1 G2 T3, 4 for anything else). The server takes it through the network 512
+bases a step, carries the 128 numbers of the state, and gives the embedding after the last step: within rounding
+what the network gives for the whole read at once. Reads of all lengths share the batches; a short one does not
+wait for a long one.
+
+Its longest memory fades to 1/e within {memory_bp:,.0f} bases: the embedding of a longer read tells mostly of its end.
+
+It makes the mean embedding of a sample's reads, which shows what sample differs from the others, not why. For
+training, measurements and limits see the card of `embedder`.
+
+## Licence
+
+{licence}
+"""
 _EFFECT = """\
 # effect
 
@@ -90,6 +108,15 @@ The ensemble that scores alleles: `embedder` reads the window of the reference a
 def embedder_card(metrics: Mapping[str, float], seed: int) -> str:
     """The card of the embedder, as Markdown."""
     return _EMBEDDER.format(seed=seed, licence=_LICENCE, **metrics)
+
+
+def read_embedder_card(memory_bp: float) -> str:
+    """The card of the embedder as it reads whole reads, as Markdown.
+
+    Args:
+        memory_bp: Bases until its longest memory has faded to 1/e.
+    """
+    return _READ_EMBEDDER.format(memory_bp=memory_bp, licence=_LICENCE)
 
 
 def effect_card(metrics: Mapping[str, float], seed: int) -> str:

@@ -141,6 +141,11 @@ class Embedder(nn.Module):
         """Logarithm of each rotation's decay a patch, always below 0: float32 [ROTATIONS]."""
         return -nn.functional.softplus(self.raw_decay)
 
+    @property
+    def longest_memory_bp(self) -> float:
+        """Bases until the slowest rotation has faded to 1/e."""
+        return float((-PATCH_BP / self.log_decay).max())
+
     def forward(self, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Reads a chunk.
 
