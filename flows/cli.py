@@ -58,6 +58,13 @@ main.add_command(audit)
     metavar="NAME=FILE:FIELD,...",
     help="INFO fields of a VCF (ClinVar, gnomAD) joined to the alleles; may be given several times.",
 )
+@click.option(
+    "--embed-reads",
+    type=click.IntRange(0, 100_000),
+    default=10_000,
+    show_default=True,
+    help="Reads of each FASTQ sample whose mean embedding is told; 0: none.",
+)
 @click.option("--workers", type=click.IntRange(1, 1024), help="Worker processes  [default: one a core or GPU]")
 @click.option("--scheduler", metavar="ADDRESS", help="Dask scheduler, tcp://host:port or tls://host:port.")
 @click.option("--redis", metavar="URL", help="Cache of rows seen before  [or COHORTFLOW_REDIS_URL].")
@@ -82,6 +89,7 @@ def score(
     genes: Path | None,
     gvcf: bool,
     annotate: tuple[str, ...],
+    embed_reads: int,
     workers: int | None,
     scheduler: str | None,
     redis: str | None,
@@ -118,6 +126,7 @@ def score(
             "genes": genes,
             "gvcf": gvcf,
             "annotate": annotate,
+            "embed_reads": embed_reads,
             "overwrite": overwrite,
             **({"models": models.resolve()} if models else {}),
         }
@@ -167,7 +176,7 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
     from flows.audit_record import audit_record
-    from flows.parameters import REPOSITORY, check_gvcf, check_models, check_regions
+    from flows.parameters import REPOSITORY, check_gvcf, check_models, check_regions, embeds_reads
     from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
@@ -178,7 +187,8 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     regions, padding_bp, genes = parameters["regions"], parameters["padding_bp"], parameters["genes"]
     check_regions(sheet, regions, padding_bp, genes, pipeline.resources)
     check_gvcf(sheet, parameters["gvcf"])
-    check_models(parameters.get("models", REPOSITORY), pipeline)
+    with_reads = embeds_reads(sheet, parameters["embed_reads"])
+    check_models(parameters.get("models", REPOSITORY), pipeline, with_reads=with_reads)
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass

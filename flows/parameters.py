@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.errors import ServingError
-from serving.repository import read_model
+from serving.repository import list_models, read_model
 from tasks.errors import InputError
 from tasks.pipelines import DEFAULT_PIPELINE, Pipeline
-from tasks.run import CALLER
+from tasks.run import CALLER, READ_EMBEDDER
 from tasks.sheets.sheet import SampleSheet
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "data" / "models"
@@ -37,6 +37,9 @@ class CohortParameters(BaseModel):
     annotate: tuple[str, ...] = Field(
         (), description="NAME=FILE.vcf.gz:FIELD,FIELD: ClinVar- or gnomAD-like files joined to the alleles"
     )
+    embed_reads: int = Field(
+        10_000, ge=0, le=100_000, description="Reads of each FASTQ sample whose mean embedding is told; 0: none"
+    )
     overwrite: bool = Field(False, description="Remove what an earlier run of another plan left in the folder")
 
 
@@ -53,12 +56,18 @@ class Execution(BaseModel):
     progress: bool = Field(True, description="Show progress bars")
 
 
-def check_models(repository: Path, pipeline: Pipeline | None = None) -> None:
-    """Refuses a model repository that lacks the caller or the pipeline's ensemble, or that learnt from other labels.
+def embeds_reads(sheet: SampleSheet, embed_reads: int) -> bool:
+    """Whether reads of any sample are to be embedded."""
+    return embed_reads > 0 and any(sample.kind == "fastq" for sample in sheet.samples)
+
+
+def check_models(repository: Path, pipeline: Pipeline | None = None, *, with_reads: bool = False) -> None:
+    """Refuses a model repository that lacks a model that will be asked, or that learnt from other labels.
 
     Args:
         repository: The repository.
         pipeline: What is to be computed; None where that is not known yet.
+        with_reads: Whether reads are to be embedded.
 
     Raises:
         InputError: It does.
@@ -68,6 +77,13 @@ def check_models(repository: Path, pipeline: Pipeline | None = None) -> None:
         message = read_model(repository, pipeline.ensemble).message if pipeline else None
     except ServingError as error:
         raise InputError(f"models {repository}: {error.message}", field="models", reason="BAD_PARAMETER") from error
+    if with_reads and READ_EMBEDDER not in list_models(repository):
+        raise InputError(
+            f"models {repository}: there is no {READ_EMBEDDER!r}, which embeds reads of FASTQ; take it over from the "
+            "shipped models, or give --embed-reads 0",
+            field="models",
+            reason="BAD_PARAMETER",
+        )
     if pipeline is None or message is None or pipeline.labels is None:
         return
     labels = message.parameters["labels"].string_value if "labels" in message.parameters else None

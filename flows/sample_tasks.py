@@ -13,8 +13,8 @@ from tasks import stages
 from tasks.calling.domain import refuse_tumour
 from tasks.run import load_run
 
-HEADERS, CHECK, ALIGN, COVER = "check headers", "check inputs", "align reads", "measure coverage"
-CALL, WRITE = "call variants", "write samples"
+HEADERS, CHECK, ALIGN, EMBED = "check headers", "check inputs", "align reads", "embed reads"
+COVER, CALL, WRITE = "measure coverage", "call variants", "write samples"
 _STRETCH_SHARDS = 10
 """A stretch whose depth is measured is so many times as long as one that is called."""
 
@@ -36,13 +36,18 @@ def prepare_sample(root: str, sample_id: str, shard_bp: int, threads: int) -> st
         TaskError: The sample cannot be used; `reason` and message say why.
     """
     progress = current_progress()
-    sample = load_run(root).sample(sample_id)
+    run = load_run(root)
+    sample = run.sample(sample_id)
     what = f"sample {sample_id}"
     refuse_tumour(sample)
     if sample["kind"] == "fastq":
         progress.expect(ALIGN, 1)
         run_unit(stages.take_in, root, sample_id, threads, what=what)
         progress.advance(ALIGN)
+        if run.num_embedded(sample_id):
+            progress.expect(EMBED, 1)
+            run_unit(stages.embed_sampled, root, sample_id, what=what)
+            progress.advance(EMBED)
     elif sample["kind"] in ("bam", "cram"):
         run_unit(stages.take_in, root, sample_id, threads, what=what)
     if sample["kind"] != "vcf":

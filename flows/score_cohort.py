@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from flows.audit_record import recorded_run
-from flows.parameters import CohortParameters, Execution, check_gvcf, check_models, check_regions
+from flows.parameters import CohortParameters, Execution, check_gvcf, check_models, check_regions, embeds_reads
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
@@ -40,7 +40,7 @@ from tasks.plan import Plan, check_resumable, digest_files, digested_names, read
 from tasks.reporting.manifest import make_manifest
 from tasks.reporting.multiqc import write_multiqc
 from tasks.reporting.report import write_report
-from tasks.run import CALLER, load_run, write_run
+from tasks.run import CALLER, READ_EMBEDDER, load_run, write_run
 from tasks.scoring import drop_damaged_scores, drop_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
 from tasks.stages import begin_sample, fail_sample
@@ -100,7 +100,7 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes, pipeline.resources)
     check_gvcf(sheet, parameters.gvcf)
-    check_models(parameters.models, pipeline)
+    check_models(parameters.models, pipeline, with_reads=embeds_reads(sheet, parameters.embed_reads))
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
         folder = stack.enter_context(locked_folder(parameters.output.resolve()))
@@ -156,7 +156,10 @@ def _make_plan(
     files |= {request.path for request in requests}
     progress.expect(DIGEST, len(files))
     digests = digest_files(sorted(files), folder.digests, lambda: progress.advance(DIGEST))
-    models = client.submit(host_digests, [pipeline.ensemble, CALLER], pure=False).result()
+    asked = [pipeline.ensemble, CALLER]
+    if embeds_reads(sheet, parameters.embed_reads):
+        asked.append(READ_EMBEDDER)
+    models = client.submit(host_digests, asked, pure=False).result()
     recipe: dict[str, Any] = {
         "version": version("cohortflow"),
         "reference": {"digest": reference.digest, "build": reference.build},
@@ -171,12 +174,16 @@ def _make_plan(
     if requests:
         sources = [AnnotationSource(r.name, r.path, digests[r.path], f) for r, f in zip(requests, joined, strict=True)]
         recipe["annotations"] = [source.to_json() for source in sources]
-    caller = {CALLER: models[CALLER]}
-    return Plan(recipe, {sample.id: _identity(sample, digests, caller) for sample in sheet.samples})
+    embed_reads = parameters.embed_reads
+    return Plan(recipe, {sample.id: _identity(sample, digests, models, embed_reads) for sample in sheet.samples})
 
 
-def _identity(sample: Sample, digests: dict[Path, str], caller: dict[str, Any]) -> dict[str, Any]:
+def _identity(sample: Sample, digests: dict[Path, str], models: dict[str, Any], embed_reads: int) -> dict[str, Any]:
     """What a sample's outputs depend on beside the recipe."""
+    asked = {} if sample.kind == "vcf" else {CALLER: models[CALLER]}
+    is_embedded = sample.kind == "fastq" and embed_reads > 0
+    if is_embedded:
+        asked[READ_EMBEDDER] = models[READ_EMBEDDER]
     lanes = [
         [lane.name, digests[lane.fastq_1], digests[lane.fastq_2] if lane.fastq_2 else None, lane.interleaved]
         for lane in sample.lanes
@@ -188,7 +195,8 @@ def _identity(sample: Sample, digests: dict[Path, str], caller: dict[str, Any]) 
         "vcf_sample": sample.vcf_sample,
         "regions": digests[sample.regions] if sample.regions else None,
         # A new caller is no other plan for a sample that has no reads.
-        **({} if sample.kind == "vcf" else {"models": caller, "sex": sample.sex, **_kind_of_reads(sample)}),
+        **({} if sample.kind == "vcf" else {"models": asked, "sex": sample.sex, **_kind_of_reads(sample)}),
+        **({"embed_reads": embed_reads} if is_embedded else {}),
     }
 
 

@@ -13,7 +13,8 @@ from tasks.errors import FolderError
 from tasks.files import file_sha256, json_sha256, read_json, write_json
 
 FORMAT = 1
-_MODELS = "models"
+_OF_ALL = ("models.", "embed_reads")
+"""What is chosen for all samples at once, though only some depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def check_resumable(
             continue
         for where, a, b in _differences(old.samples[sample_id], new.samples[sample_id], "", names):
             text = f"{where}: was {a}, now {b}"
-            if where.startswith(f"{_MODELS}."):
+            if where.startswith(_OF_ALL):
                 of_all.append(f"sample {sample_id}, {text}")
             else:
                 changed.setdefault(sample_id, []).append(text)

@@ -20,6 +20,8 @@ from tasks.plan import Plan, read_plan
 
 CALLER = "reads"
 """The ensemble that turns pileups into genotypes."""
+READ_EMBEDDER = "read_embedder"
+"""The embedder as a model that reads whole reads, step by step."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class Run:
     def with_gvcf(self) -> bool:
         """Whether samples with reads get a genomic VCF."""
         return bool(self.plan.recipe.get("gvcf", False))
+
+    def num_embedded(self, sample_id: str) -> int:
+        """How many of a sample's reads are embedded, at most; 0: none."""
+        return int(self.plan.samples[sample_id].get("embed_reads", 0))
 
     def sample(self, sample_id: str) -> dict[str, Any]:
         """Where a sample's inputs are: the sheet's row as JSON values."""

@@ -1,6 +1,7 @@
 """The stages of a sample: units of work on a worker, each of which ends with a marker that holds its counts.
 
     intake    FASTQ to BAM, BAM and CRAM checked         (reads only)
+    embedding mean embedding of a sample of the reads    (FASTQ only)
     measure   depths of one stretch of the genome        (reads only, many units)
     coverage  the stretches summed up                    (reads only)
     call      one stretch of the genome to calls         (reads only, many units)
@@ -38,7 +39,8 @@ from tasks.isolation import run_isolated
 from tasks.model_host import model_host, model_server
 from tasks.plan import Plan
 from tasks.precheck import check_headers
-from tasks.run import CALLER, Run, load_run
+from tasks.reads.embedding import embed_reads
+from tasks.run import CALLER, READ_EMBEDDER, Run, load_run
 from tasks.sheets.sheet import Sample
 from tasks.variants.annotating import annotate_variants
 from tasks.variants.header import REASON_ID
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from serving.server import ModelServer
 
 Summary = dict[str, Any]
+_SAMPLED = "sampled.arrow"
 
 
 def begin_sample(folder: RunFolder, plan: Plan, sample_id: str) -> bool:
@@ -159,6 +162,8 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
                     "sample_id": sample_id,
                     "threads": threads,
                     "is_amplicon": sample["is_amplicon"],
+                    "num_sampled": run.num_embedded(sample_id),
+                    "sampled": str(folder / _SAMPLED) if run.num_embedded(sample_id) else None,
                     "facts": run.facts(sample_id),
                 },
                 what=f"sample {sample_id}",
@@ -177,6 +182,30 @@ def take_in(root: str, sample_id: str, threads: int) -> Summary:
         return summary
 
     return _stage("intake", root, sample_id, work)
+
+
+def embed_sampled(root: str, sample_id: str) -> Summary:
+    """Embeds the reads that the intake sampled.
+
+    Returns:
+        What `tasks.reads.embedding.embed_reads` tells, and how many reads of all were too short or too long
+        (``num_too_short``, ``num_too_long``).
+    """
+    run = load_run(root)
+    sampled = run.folder.sample_work(sample_id) / _SAMPLED
+
+    def work() -> Summary:
+        model = run.plan.sample_models(sample_id)[READ_EMBEDDER]
+        server, version = model_server({READ_EMBEDDER: model["digest"]}), model["version"]
+        by_fit = read_json(run.folder.summary(sample_id, "intake"))["reads"]["by_fit"]
+        embedded = embed_reads(
+            sampled, lambda inputs: server.submit(READ_EMBEDDER, inputs, version, outputs=["embedding"])
+        )
+        return {**embedded, "num_too_short": by_fit["too_short"], "num_too_long": by_fit["too_long"]}
+
+    summary = _stage("embedding", root, sample_id, work)
+    sampled.unlink(missing_ok=True)
+    return summary
 
 
 def plan_coverage(root: str, sample_id: str, stretch_bp: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from tasks.isolation import report_progress
 from tasks.reads.fastq import Lane, check_reads
 from tasks.reads.index import Preset, index_memory_bytes, open_index
 from tasks.reads.mapping import ReadMapper
+from tasks.reads.sampling import ReadSampler
 from tasks.reads.sequences import Read, read_sequences
 
 __all__ = ["align_reads", "index_memory_bytes"]
@@ -43,6 +44,8 @@ def align_reads(
     threads: int,
     facts: dict[str, str],
     is_amplicon: bool = False,
+    num_sampled: int = 0,
+    sampled: str | None = None,
 ) -> dict[str, Any]:
     """Checks, counts and maps a sample's reads; writes the BAM and its index, whole.
 
@@ -58,6 +61,8 @@ def align_reads(
         threads: Threads to map with.
         facts: What made the BAM, for its header: plan, build and so on.
         is_amplicon: Whether all molecules of a place begin and end alike, so that none is a duplicate.
+        num_sampled: Reads to sample (`tasks.reads.sampling.ReadSampler`).
+        sampled: The file of the sampled reads; None: none are sampled.
 
     Returns:
         The summary of the reads (`check_reads`), and as ``aligned`` what mapped them and how.
@@ -73,11 +78,15 @@ def align_reads(
     if summary["long_reads"]:
         preset = "map-hifi" if summary["quality"]["mean_error"] < _HIFI_ERROR else "map-ont"
     with ExitStack() as stack:
+        show: Callable[[list[Read]], None] = _overlook
+        if sampled is not None:
+            tokens = stack.enter_context(whole_file(Path(sampled)))
+            show = stack.enter_context(ReadSampler(tokens, num_sampled, summary["by_fit"]["fitting"])).show
         aligner = stack.enter_context(open_index(reference, preset, threads))
         aside = stack.enter_context(whole_file(output))
         mark_duplicates = preset == "sr" and not is_amplicon
         header = _header(reference, _groups(lanes, sample_id), sample_id, facts)
-        _write_bam(lanes, aligner, header, sample_id, threads, aside, work, mark_duplicates=mark_duplicates)
+        _write_bam(lanes, aligner, header, sample_id, threads, aside, work, show, mark_duplicates=mark_duplicates)
     suffix = ".csi" if max(contig.length_bp for contig in reference.contigs) > _MAX_BAI_BP else ".bai"
     with whole_file(output.with_name(output.name + suffix)) as aside:
         pysam.index("-c" if suffix == ".csi" else "-b", "-o", str(aside), str(output))
@@ -92,10 +101,11 @@ def _write_bam(
     threads: int,
     output: Path,
     work: Path,
+    show: Callable[[list[Read]], None],
     *,
     mark_duplicates: bool,
 ) -> None:
-    """Maps every lane through samtools fixmate and sort, then marks duplicates."""
+    """Maps every lane through samtools fixmate and sort, then marks duplicates; shows all reads in the files' order."""
     scratch = work / "aligning"
     shutil.rmtree(scratch, ignore_errors=True)  # samtools does not write over what a killed run has left
     make_folder(scratch)
@@ -107,7 +117,7 @@ def _write_bam(
     with samtools_pipeline(fixmate, sort, folder=scratch) as sam:
         sam.write(header)
         for group, lane in zip(_groups(lanes, sample_id), lanes, strict=True):
-            _map_lane(Lane.from_json(lane), ReadMapper(aligner, group), threads, sam)
+            _map_lane(Lane.from_json(lane), ReadMapper(aligner, group), threads, sam, show)
     if mark_duplicates:
         try:
             pysam.markdup("--no-PG", "-T", f"{scratch}/markdup", str(sort_to), str(output))
@@ -116,6 +126,10 @@ def _write_bam(
                 f"samtools markdup failed: {samtools_said(error)}", reason="SAMTOOLS_FAILED"
             ) from error
     shutil.rmtree(scratch)
+
+
+def _overlook(reads: list[Read]) -> None:
+    """Takes no reads."""
 
 
 def _groups(lanes: list[dict[str, Any]], sample_id: str) -> list[str]:
@@ -134,13 +148,15 @@ def _header(reference: Reference, groups: list[str], sample_id: str, facts: dict
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _map_lane(lane: Lane, mapper: ReadMapper, threads: int, output: IO[bytes]) -> None:
+def _map_lane(
+    lane: Lane, mapper: ReadMapper, threads: int, output: IO[bytes], show: Callable[[list[Read]], None]
+) -> None:
     """Maps a lane's reads and writes them as SAM in the files' order, whatever thread is done first."""
     work: Callable[[Any], bytes] = mapper.map_singles if lane.layout == "single" else mapper.map_pairs
     waiting: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="minimap2") as pool:
         try:
-            for chunk in _chunks(lane):
+            for chunk in _chunks(lane, show):
                 waiting.append(pool.submit(work, chunk))
                 if len(waiting) > 2 * threads:
                     output.write(waiting.popleft().result())
@@ -150,18 +166,22 @@ def _map_lane(lane: Lane, mapper: ReadMapper, threads: int, output: IO[bytes]) -
             pool.shutdown(cancel_futures=True)
 
 
-def _chunks(lane: Lane) -> Iterator[list[Any]]:
-    """Cuts a lane's reads, or its pairs of reads, into lists to map at once."""
+def _chunks(lane: Lane, show: Callable[[list[Read]], None]) -> Iterator[list[Any]]:
+    """Cuts a lane's reads, or its pairs of reads, into lists to map at once; shows each read."""
     chunk: list[Any] = []
+    reads: list[Read] = []
     num_bases = 0
     for mates in _mates(lane):
         chunk.append(mates if len(mates) > 1 else mates[0])
+        reads += mates
         num_bases += sum(len(read[1]) for read in mates)
         if len(chunk) == _CHUNK_READS or num_bases > _CHUNK_BASES:
-            report_progress({"num_aligned": len(chunk) * len(mates)})
+            report_progress({"num_aligned": len(reads)})
+            show(reads)
             yield chunk
-            chunk, num_bases = [], 0
+            chunk, reads, num_bases = [], [], 0
     if chunk:
+        show(reads)
         yield chunk
 
 

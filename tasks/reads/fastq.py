@@ -19,6 +19,7 @@ from tasks.isolation import report_progress
 from tasks.quoting import quoted
 from tasks.reads.blocks import lacks_bgzip_end
 from tasks.reads.records import read_records
+from tasks.reads.sampling import count_by_fit
 from tasks.reads.statistics import ReadsStatistics
 
 Hashes = npt.NDArray[np.uint64]
@@ -84,7 +85,7 @@ def check_reads(lanes: list[dict[str, Any]], k: int = DEFAULT_K) -> dict[str, An
 
     Returns:
         The summary of all reads (`ReadsStatistics.to_json`), with `layouts`, `num_pairs`, `files` (the summary of each
-        without k-mers) and `warnings`.
+        without k-mers), `warnings` and `by_fit` (`tasks.reads.sampling.count_by_fit`).
 
     Raises:
         ReadsError: A record is wrong, mates disagree or are the same one twice, the quality offset is 64, or there are
@@ -124,6 +125,7 @@ def check_reads(lanes: list[dict[str, Any]], k: int = DEFAULT_K) -> dict[str, An
         "num_pairs": num_pairs,
         "files": files,
         "warnings": warnings,
+        "by_fit": count_by_fit(total.length_counts),
     }
 
 

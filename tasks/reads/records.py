@@ -46,7 +46,8 @@ def _token_table() -> npt.NDArray[np.uint8]:
     return table
 
 
-_TOKEN_OF = _token_table()
+TOKEN_OF = _token_table()
+"""uint8 [256]: the token of each byte (A0 C1 G2 T3, 4 for a base that is not known); above 4: no base."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +131,7 @@ def _scan_chunk(buffer: npt.NDArray[np.uint8], at: int, final: bool) -> tuple[Re
     position_sums = np.zeros(NUM_POSITIONS, dtype=np.int64)
     position_counts = np.zeros(NUM_POSITIONS + 1, dtype=np.int64)
     num_records, num_tokens, at, status, fault_at = _scan(
-        buffer, at, final, _TOKEN_OF, lengths_bp, name_hashes, tokens, quality_counts, position_sums, position_counts
+        buffer, at, final, TOKEN_OF, lengths_bp, name_hashes, tokens, quality_counts, position_sums, position_counts
     )
     chunk = RecordChunk(
         lengths_bp=lengths_bp[:num_records],
@@ -302,7 +303,7 @@ def _explain(path: Path, num_records: int, text: bytes, at: int, status: int, fa
         return _fault(path, num_records, 2, f"column {column} of the sequence is {found}, not a base", "BAD_FASTQ")
     if status == _NO_PLUS:
         what = f"the third line is {quoted(lines[2])}, not +; a record has four lines"
-        if lines[2] and max(_TOKEN_OF[byte] for byte in lines[2]) <= 4:
+        if lines[2] and max(TOKEN_OF[byte] for byte in lines[2]) <= 4:
             what += " (if sequences go over several lines, unwrap them: seqtk seq)"
         return _fault(path, num_records, 3, what, "BAD_FASTQ")
     if status == _OTHER_NAME:

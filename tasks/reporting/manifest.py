@@ -25,7 +25,7 @@ from tasks.reporting.sample_metrics import read_metrics
 from tasks.reporting.sample_notes import read_notes
 
 FORMAT = 1
-STAGES = ("intake", "coverage", "calls", "alleles", "output")
+STAGES = ("intake", "embedding", "coverage", "calls", "alleles", "output")
 _COUNTS = ("records_in", "records_out", "rejected", "alleles", "scored")
 _SOFTWARE = (
     "cohortflow", "dask", "distributed", "isal", "mappy", "numba", "numpy", "onnxruntime", "prefect", "pyarrow",
@@ -50,10 +50,11 @@ def make_manifest(folder: RunFolder, statistics: Sequence[Json], seconds: dict[s
         JSON values: ``plan`` (digest), ``recipe``, ``cohort`` (counts), ``samples`` (per id ``status``, ``reason``
         (null if done), ``kind``, ``plan`` (the digest that its VCF's header states), ``inputs``, ``outputs``, ``sheet``
         (its other columns), ``metrics``, ``sex`` (null where its variants were not read), ``notes``, ``common_kmers``
-        (of FASTQ, with their shares), ``calls`` (of reads: how many were found, left out, halved and joined); one that
-        is done has its ``counts``; one that is not, ``failed`` or ``incomplete``, has none, but ``message`` (what was
-        found, for people) and ``blame`` (``input`` or ``system``), and of the other keys what the stages told that it
-        came through), ``identity`` (how alike samples are: counts,
+        (of FASTQ, with their shares), ``embedding`` (of FASTQ, unless it was turned off: mean and standard deviation
+        over the reads that were sampled, see `tasks.stages.embed_sampled`), ``calls`` (of reads: how many were found,
+        left out, halved and joined); one that is done has its ``counts``; one that is not, ``failed`` or
+        ``incomplete``, has none, but ``message`` (what was found, for people) and ``blame`` (``input`` or ``system``),
+        and of the other keys what the stages told that it came through), ``identity`` (how alike samples are: counts,
         flagged pairs, trios), ``warnings`` (a list of ``sample``, null for the sheet as a whole, ``warning``,
         ``message``), ``annotations`` (counts of each file), ``models`` (statistics), ``seconds``, ``software``. Inputs
         are named without folders.
@@ -112,6 +113,8 @@ def _sample(folder: RunFolder, plan: Plan, settings: Json, sample_id: str, summa
     }
     if "reads" in summaries.get("intake", {}):
         entry["common_kmers"] = summaries["intake"]["reads"]["common_kmers"]
+    if "embedding" in summaries:
+        entry["embedding"] = summaries["embedding"]
     if "calls" in summaries:
         entry["calls"] = {name: count for name, count in summaries["calls"].items() if name.startswith("calls")}
     if "output" in summaries:

@@ -6,7 +6,7 @@ escaped here; labels may be anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -27,6 +27,7 @@ _ROW_HEIGHT = 20
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 22, 10, 42
 _CHARACTER_WIDTH = 7.2
 _VALUE_WIDTH = 70
+_MAX_HINTS = 40
 _LINE_CLASSES = 6
 """Distinct line colours in the style sheet (``line-0`` and on)."""
 
@@ -252,6 +253,42 @@ def dot_rows(
         parts.append(_text(WIDTH - _VALUE_WIDTH + 12, y + 4, value_text(value), "tick"))
     body = frame.x_axis(x_label, number, grid=False) + "".join(parts)
     return _svg(text, frame.top + frame.height + _BOTTOM, body)
+
+
+def scatter(
+    text: PlotText,
+    points: Sequence[tuple[str, float, float]],
+    named: Container[str],
+    *,
+    x_label: str,
+    y_label: str,
+    reach: float,
+) -> Markup:
+    """Draws a dot for each label; both axes go as far in either direction.
+
+    Args:
+        text: Title and description.
+        points: Label and place each.
+        named: Labels that are written beside their dots, which stand out. The others show theirs when pointed at while
+            there are few.
+        x_label: What lies along.
+        y_label: What lies upwards.
+        reach: How far from 0 the axes go.
+    """
+    frame = _plot_frame(nice_range(-reach, reach), nice_range(-reach, reach))
+    dots: dict[str, None] = {}
+    names = []
+    for label, across, up in points:
+        x, y, is_named = frame.x(across), frame.y(up), label in named
+        kind, hint = ("odd", label) if is_named else ("mark", label if len(points) <= _MAX_HINTS else "")
+        # Without their labels, dots of one place are one.
+        dots[f'<circle class="{kind}" cx="{x:.0f}" cy="{y:.0f}" r="4.5"><title>{escape(hint)}</title></circle>'] = None
+        if is_named:
+            # Written towards the middle, so that it stays inside.
+            side, anchor = (-9, "end") if x > frame.left + frame.width / 2 else (9, "start")
+            names.append(_text(x + side, y + 4, short_label(label), "tick", anchor))
+    axes = frame.y_axis(y_label, plain_number) + frame.x_axis(x_label, plain_number)
+    return _svg(text, _PLOT_HEIGHT + _TOP + _BOTTOM, axes + "".join([*dots, *names]))
 
 
 def bars(text: PlotText, rows: Sequence[tuple[str, int]]) -> Markup:

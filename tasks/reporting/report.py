@@ -25,6 +25,7 @@ from tasks.genome.reference import load_reference
 from tasks.identity.cohort import read_identity
 from tasks.pipelines import Pipeline, make_pipeline
 from tasks.plan import read_plan
+from tasks.reporting.embeddings import embedding_figures
 from tasks.reporting.figures import (
     Figure,
     alignment_figures,
@@ -39,7 +40,7 @@ from tasks.reporting.manifest import stage_summaries
 from tasks.reporting.plots import PlotText
 from tasks.reporting.reasons import read_reason_sentence, reason_sentence
 from tasks.reporting.sample_metrics import METRICS, Metric
-from tasks.run import CALLER
+from tasks.run import CALLER, READ_EMBEDDER
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _STYLE, _SCRIPT = Path(__file__).with_name("report.css"), Path(__file__).with_name("report.js")
@@ -225,7 +226,7 @@ def _figures(
     quantiles = {i: each.get("output", {}).get("variants", {}).get("scores", {}) for i, each in summaries.items()}
     sections = [
         ("Scores", score_figures(folder, pipeline.fields, quantiles)),
-        ("Reads", read_figures(samples, reads)),
+        ("Reads", read_figures(samples, reads) + embedding_figures(samples)),
         ("Alignments", alignment_figures(samples)),
         ("Coverage", coverage_figures(samples) + ([gene_figure(genes)] if genes else [])),
     ]
@@ -277,7 +278,11 @@ def _alignment_records(summaries: dict[str, dict[str, Json]]) -> list[tuple[str,
 
 def _roles(pipeline: Pipeline) -> dict[str, str]:
     """What the plan's models are for."""
-    return {pipeline.ensemble: f"scores alleles (pipeline {pipeline.name})", CALLER: "calls variants from reads"}
+    return {
+        pipeline.ensemble: f"scores alleles (pipeline {pipeline.name})",
+        CALLER: "calls variants from reads",
+        READ_EMBEDDER: "embeds reads",
+    }
 
 
 def _files(samples: Json) -> list[FileRow]:

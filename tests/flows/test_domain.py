@@ -71,6 +71,7 @@ def test_reads_outside_the_domain_are_delivered_and_not_called(odd_reads: Cohort
     assert samples["tumour_reads"]["metrics"] == {}  # refused before its reads were looked at
     assert samples["amplicons"]["metrics"]["duplicates"] == 0
     assert samples["amplicons"]["metrics"]["depth"] == pytest.approx(50, abs=6)
+    assert samples["shallow"]["embedding"]["num_reads"] == samples["shallow"]["metrics"]["reads"]
     assert "DEPTH_TOO_LOW" in (output / "report.html").read_text()
 
     bam = output / "samples" / "shallow" / "shallow.bam"

@@ -18,6 +18,7 @@ CLUSTER = ("--scheduler", "tcp://127.0.0.1:1")
         ((*CLUSTER, "--workers", 2), "--workers: a cluster given by --scheduler has its own"),
         ((*CLUSTER, "--redis", "redis://localhost"), "COHORTFLOW_REDIS_URL from their own environment"),
         (("--redis-budget-ms", 20), "--redis-budget-ms: there is no Redis"),
+        (("--embed-reads", 100_001), "100001 is not in the range 0<=x<=100000"),
     ],
 )
 def test_idle_flags_are_refused(cohort: Cohort, tmp_path: Path, flags: tuple[object, ...], said: str) -> None:

@@ -119,18 +119,27 @@ def test_an_unsorted_input_keeps_its_order_and_has_no_index(forms_run: Path, var
 
 def test_workers_and_units_of_work_change_no_byte(cohort: Cohort, tmp_path: Path) -> None:
     sheet = cohort.sheet(
-        "units.csv", [{"sample": "B", "bam": cohort.individual.bam}, {"sample": "V", "vcf": cohort.vcf}]
+        "units.csv",
+        [
+            {"sample": "B", "bam": cohort.individual.bam},
+            {"sample": "V", "vcf": cohort.vcf},
+            {"sample": "F", **dict(zip(("fastq_1", "fastq_2"), cohort.individual.fastq, strict=True))},  # type: ignore[arg-type]
+        ],
     )
-    found = []
+    found, embeddings = [], []
     for name, options in {
         "one": ["--workers", 1],
         "many": ["--workers", 3, "--shard-bp", 3000, "--shard-alleles", 17],
     }.items():
         output = tmp_path / name / "out"
+        options += ["--embed-reads", 3000]
         run = run_command("score", sheet, "--reference", cohort.reference, "--output", output, *options)
         assert run.returncode == 0, run.stderr
         found.append(outputs(output))
+        embeddings.append(manifest_of(output)["samples"]["F"]["embedding"])
     assert found[0] == found[1]
+    assert embeddings[0] == embeddings[1]
+    assert embeddings[0]["num_reads"] == 3000
 
 
 def test_the_references_letters_and_container_change_no_score(cohort: Cohort, forms_run: Path, tmp_path: Path) -> None:

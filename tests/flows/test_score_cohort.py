@@ -105,6 +105,16 @@ def test_calls_find_the_truth(everything: Path, cohort: Cohort) -> None:
         assert len(found & truth) / len(found) > 0.8
 
 
+def test_the_reads_of_a_fastq_are_embedded(everything: Path) -> None:
+    manifest = manifest_of(everything)
+    embedding = manifest["samples"]["F"]["embedding"]
+    assert (embedding["num_reads"], embedding["num_too_short"], embedding["num_too_long"]) == (10_000, 0, 0)
+    assert (len(embedding["mean"]), len(embedding["sd"])) == (64, 64)
+    assert manifest["models"]["read_embedder"]["rows_executed"] == 10_000
+    assert [name for name, each in manifest["samples"].items() if "embedding" in each] == ["F"]
+    assert not list(everything.rglob("*.arrow"))
+
+
 def test_a_called_output_is_an_input_with_the_same_scores(everything: Path, cohort: Cohort, tmp_path: Path) -> None:
     called = everything / "samples/B/B.vcf.gz"
     output = tmp_path / "out"

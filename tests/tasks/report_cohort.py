@@ -79,6 +79,8 @@ def make_cohort(
         make_folder(folder.sample(sample_id))
         if kind != "vcf":
             write_json(folder.summary(sample_id, "intake"), _intake(rng, sample_id, kind))
+        if kind == "fastq":
+            write_json(folder.summary(sample_id, "embedding"), _embedding(rng, sample_id))
         if sample_id in failed:
             reason, message = failed[sample_id]
             write_json(folder.summary(sample_id, "failed"), _failure(reason, message))
@@ -171,6 +173,13 @@ def _intake(rng: np.random.Generator, sample_id: str, kind: str) -> dict[str, An
         files = [_reads(rng, f"{sample_id}_R{mate}.fastq.gz", mate) for mate in (1, 2)]
         summary["reads"] = {**files[0], "num_reads": 51_678, "files": files, "warnings": []}
     return summary
+
+
+def _embedding(rng: np.random.Generator, sample_id: str) -> dict[str, Any]:
+    """What 10,000 reads of one library give; those of S0007 are of another one."""
+    mean = rng.normal(0, 0.01, 64) + 0.2 * (sample_id == "S0007")
+    counts = {"num_reads": 10_000, "num_too_short": 12, "num_too_long": 0}
+    return {**counts, "mean": mean.round(6).tolist(), "sd": [1.0] * 64}
 
 
 def _reads(rng: np.random.Generator, name: str, mate: int) -> dict[str, Any]:

@@ -49,6 +49,14 @@ def test_a_plan_under_which_nothing_finished_may_be_replaced() -> None:
     check_resumable(Plan(RECIPE, {"A": A}), Plan({**RECIPE, "padding_bp": 10}, {"B": B}), [])
 
 
+def test_how_many_reads_are_embedded_is_chosen_for_all_samples() -> None:
+    reads = {"kind": "fastq", "lanes": [], "models": {"reads": {"digest": "c" * 64}}}
+    old, new = (Plan(RECIPE, {"A": A, "F": each}) for each in ({**reads, "embed_reads": 10_000}, reads))
+    assert old.sample_digest("F") != new.sample_digest("F")
+    with pytest.raises(FolderError, match="sample F, embed_reads: was 10000, now none"):
+        check_resumable(old, new, ["F"])
+
+
 def test_every_difference_is_named() -> None:
     other = {**RECIPE, "padding_bp": 10, "models": {"variants": {"digest": "b" * 64}}}
     with pytest.raises(FolderError) as caught:

@@ -228,6 +228,19 @@ def test_only_the_timing_section_tells_two_runs_apart(tmp_path: Path) -> None:
     assert TIMING.sub("", pages[0]) == TIMING.sub("", pages[1])
 
 
+def test_a_sample_whose_reads_look_different_is_named(tmp_path: Path) -> None:
+    page = _page(make_cohort(tmp_path / "run", 16))
+    figure = next(part for part in page.split("<figure>") if "plot-embeddings" in part)
+    assert "Apart from the others: S0007 (more than three times" in figure
+    assert re.findall(r'class="(odd|mark)"[^>]*><title>(S\d{4})</title>', figure) == [
+        ("mark", "S0003"),
+        ("odd", "S0007"),
+        ("mark", "S0011"),
+        ("mark", "S0015"),
+    ]
+    assert "plot-embeddings" not in _page(make_cohort(tmp_path / "two" / "run", 8))
+
+
 @pytest.mark.parametrize("num_samples", [1, 168])
 def test_one_sample_and_many(tmp_path: Path, num_samples: int) -> None:
     page = _page(make_cohort(tmp_path / "run", num_samples))
@@ -239,7 +252,7 @@ def test_one_sample_and_many(tmp_path: Path, num_samples: int) -> None:
     # Many samples are drawn as distributions: the page's plots do not grow with the cohort.
     if num_samples > 40:
         drawn = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
-        assert "S0007" not in drawn
+        assert "S0011" not in drawn
         assert len(drawn) < 100_000
 
 
