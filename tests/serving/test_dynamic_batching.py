@@ -292,3 +292,22 @@ def test_cancelled_in_the_queue_is_counted_once_and_never_executed(tmp_path, gat
         assert server.statistics()["gated"]["failures"] == {"CANCELED": 1}
         assert server.statistics()["gated"]["requests"] == 4
     assert gate.batches == [[0], [1, 3]]
+
+
+def test_those_who_were_answered_together_are_executed_together_again(tmp_path, gate, monkeypatch):
+    monkeypatch.setattr("serving.batcher._LONGEST_PAUSE_S", 1.0)
+    write_gated(tmp_path, "max_batch_size: 8 dynamic_batching { }")
+    with ModelServer(tmp_path) as server:
+        server.submit("gated", rows(0))
+        gate.wait_inside(1)
+        answers = [server.submit("gated", rows(value)) for value in (1, 2)]
+        gate.let()
+        gate.wait_inside(2)
+        time.sleep(0.8)  # the time that the batch takes; a sixteenth of it is theirs to come back in
+        gate.let()
+        for answer, value in zip(answers, (3, 4), strict=True):
+            answer.result()
+            server.submit("gated", rows(value))
+        gate.wait_inside(3)
+        gate.open()
+    assert gate.batches == [[0], [1, 2], [3, 4]]
