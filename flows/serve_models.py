@@ -83,6 +83,7 @@ def serve_models(
     """
     from serving.errors import InvalidArgumentError, ServingError
     from serving.protocol.endpoint import Endpoint, Listening, Tls
+    from serving.repository import list_models
     from serving.server import ModelServer
 
     if (allow_control or models) and control != "explicit":
@@ -113,6 +114,8 @@ def serve_models(
         control=control,
     )
     try:
+        if control == "none" and not list_models(repository):
+            _end(_FAILED, f"{repository} has no model: it must hold a folder for each, with its config.pbtxt")
         _serve(server, Endpoint(server, listening), host)
     except InvalidArgumentError as error:
         _end(_BAD_INPUT, error.message)
@@ -123,13 +126,17 @@ def serve_models(
 
 
 def _serve(server: ModelServer, endpoint: Endpoint, host: str) -> None:
-    """Serves until a signal; one that comes while models are loaded, or a second one, raises KeyboardInterrupt."""
+    """Serves until a signal; one that comes while models are loaded raises KeyboardInterrupt, a second one ends all."""
     stop = threading.Event()
     is_serving = False
 
     def on_signal(number: int, frame: object) -> None:
-        if stop.is_set() or not is_serving:
+        if not is_serving:
             raise KeyboardInterrupt
+        if stop.is_set():
+            # Threads that compute would be waited for, whatever is raised here.
+            os.write(2, b"cohortflow: stopped at once\n")
+            os._exit(_CANCELLED)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,9 +145,10 @@ def _serve(server: ModelServer, endpoint: Endpoint, host: str) -> None:
         for entry in server.index():
             click.echo(f"model {entry.name} {entry.version} {entry.state} {entry.reason}".rstrip())
         with endpoint:
-            click.echo(f"HTTP {host}:{endpoint.http_port}")
-            click.echo(f"gRPC {host}:{endpoint.grpc_port}")
-            click.echo(f"metrics {host}:{endpoint.metrics_port}/metrics")
+            where = f"[{host}]" if ":" in host else host
+            click.echo(f"HTTP {where}:{endpoint.http_port}")
+            click.echo(f"gRPC {where}:{endpoint.grpc_port}")
+            click.echo(f"metrics {where}:{endpoint.metrics_port}/metrics")
             is_serving = True
             stop.wait()
             server.drain()

@@ -41,13 +41,16 @@ def list_models(repository: Path) -> list[str]:
     """Names of the models in a repository, sorted; hidden folders and loose files are no models.
 
     Raises:
-        ModelLoadError: The repository is not a folder.
+        ModelLoadError: The repository is not a folder, or cannot be read.
     """
     if not repository.is_dir():
         raise ModelLoadError(
             f"{repository}: not a folder; a model repository holds <model>/config.pbtxt and <model>/<version>/"
         )
-    return sorted(entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    try:
+        return sorted(entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise ModelLoadError(f"{repository} cannot be read: {error}") from error
 
 
 def read_model(repository: Path, name: str, message: Any = None) -> ModelFolder:
@@ -65,7 +68,10 @@ def read_model(repository: Path, name: str, message: Any = None) -> ModelFolder:
     names = list_models(repository)
     if name not in names:
         raise NotFoundError(f"no model {name!r} in {repository}; it has {', '.join(names) or 'none'}")
-    return make_folder(name, repository / name, message)
+    try:
+        return make_folder(name, repository / name, message)
+    except OSError as error:
+        raise ModelLoadError(f"model {name!r} cannot be read: {error}") from error
 
 
 def make_folder(name: str, path: Path, message: Any = None, holder: object = None) -> ModelFolder:

@@ -99,7 +99,9 @@ def test_it_says_what_it_serves_and_stops_when_told(repository):
         assert served.process.wait(30) == 0
 
 
-def test_what_is_in_flight_is_finished(tmp_path):
+@pytest.fixture
+def piped(tmp_path):
+    """A served model that says when it computes, and waits until it may go on: the server, the model's folder."""
     folder = write_model(tmp_path / "models", "piped", None, PIPED_CONFIG)
     for name in ("inside", "go"):
         os.mkfifo(folder / name)
@@ -110,7 +112,13 @@ def test_what_is_in_flight_is_finished(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: piped-backend\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[cohortflow.backends]\npiped = piped_backend:PipedBackend\n")
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-    with Served(str(tmp_path / "models"), PYTHONPATH=path) as served, ThreadPoolExecutor(1) as pool:
+    with Served(str(tmp_path / "models"), PYTHONPATH=path) as served:
+        yield served, folder
+
+
+def test_what_is_in_flight_is_finished(piped):
+    served, folder = piped
+    with ThreadPoolExecutor(1) as pool:
         rpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.ports['gRPC']}")
         answer = pool.submit(rpc.infer, "piped", [make_input("grpc", X)])
         assert (folder / "inside").read_text() == "inside"
@@ -122,6 +130,19 @@ def test_what_is_in_flight_is_finished(tmp_path):
         (folder / "go").write_text("go")
         assert answer.result(30).as_numpy("y").tolist() == (2 * X).tolist()
         assert served.process.wait(30) == 0
+
+
+def test_a_second_signal_stops_at_once(piped):
+    served, folder = piped
+    with ThreadPoolExecutor(1) as pool:
+        rpc = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.ports['gRPC']}")
+        answer = pool.submit(rpc.infer, "piped", [make_input("grpc", X)])
+        assert (folder / "inside").read_text() == "inside"
+        served.process.send_signal(signal.SIGINT)
+        assert "stopping" in served.process.stdout.readline()
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(10) == 130
+        assert answer.exception(10) is not None
 
 
 @pytest.mark.parametrize(
@@ -162,6 +183,12 @@ def test_what_cannot_be_served(repository):
     ended = end_with(str(repository), *ANY_PORT)
     assert ended.exit_code == 1
     assert "affine" in ended.output
+
+
+def test_an_empty_folder_serves_nothing(tmp_path):
+    ended = end_with(str(tmp_path), *ANY_PORT)
+    assert ended.exit_code == 1
+    assert f"{tmp_path} has no model: it must hold a folder for each" in ended.output
 
 
 def test_help_names_every_flag():
