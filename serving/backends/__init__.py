@@ -18,6 +18,7 @@ _BUILT_IN = {
     "keras": ("serving.backends.keras", "KerasBackend"),
     "tensorrt": ("serving.backends.tensorrt", "TensorRtBackend"),
     "tensorflow": ("serving.backends.tensorflow", "TensorFlowBackend"),
+    "convolution": ("serving.backends.convolution.backend", "ConvolutionBackend"),
 }
 
 

@@ -132,7 +132,7 @@ class Network(_Part):
 
     def needs(self) -> dict[str, int]:
         """For each layer, and the sequence, how many of its positions to either side the output at one depends on."""
-        needs = {name: 0 for name in (SEQUENCE, *(layer.name for layer in self.layers))}
+        needs = dict.fromkeys((SEQUENCE, *(layer.name for layer in self.layers)), 0)
         for layer in reversed(self.layers):
             own = layer.reach if isinstance(layer, Convolution) else 0
             for name in layer.inputs:
