@@ -176,7 +176,15 @@ def _refuse_idle_flags(workers: int | None, scheduler: str | None, redis: str | 
 def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> None:
     """Finds what is wrong with the request before any service is started."""
     from flows.audit_record import audit_record
-    from flows.parameters import REPOSITORY, check_gvcf, check_models, check_regions, embeds_reads
+    from flows.parameters import (
+        REPOSITORY,
+        check_annotations,
+        check_gvcf,
+        check_models,
+        check_regions,
+        embeds_reads,
+        models_of,
+    )
     from tasks.annotations.request import parse_requests
     from tasks.folder import locked_folder
     from tasks.pipelines import make_pipeline
@@ -188,7 +196,9 @@ def _check_before_start(parameters: dict[str, Any], scheduler: str | None) -> No
     check_regions(sheet, regions, padding_bp, genes, pipeline.resources)
     check_gvcf(sheet, parameters["gvcf"])
     with_reads = embeds_reads(sheet, parameters["embed_reads"])
-    check_models(parameters.get("models", REPOSITORY), pipeline, with_reads=with_reads)
+    check_annotations(pipeline, parameters["annotate"])
+    repository = models_of(parameters.get("models", REPOSITORY), pipeline)
+    check_models(repository, pipeline, with_reads=with_reads)
     parse_requests(parameters["annotate"], [field.name for field in pipeline.fields])
     with locked_folder(parameters["output"].resolve()):
         pass

@@ -38,7 +38,10 @@ def list_pipelines(repository: Path) -> list[str]:
 
 def _describe(kind: type[Pipeline], repository: Path) -> list[str]:
     lines = [kind.name, f"  {kind.title}", f"  unit: {kind.unit}"]
-    lines += _describe_model(repository, kind.ensemble)
+    if kind.publication:
+        lines.append(f"  model {kind.ensemble}: `cohortflow models add {kind.publication}` fetches it")
+    else:
+        lines += _describe_model(repository, kind.ensemble)
     lines.append(f"  resources: {', '.join(('the reference', *kind.resources))}")
     options = kind.options_type.model_fields
     lines += [f"  option {name}={info.default}: {info.description or ''}" for name, info in options.items()]

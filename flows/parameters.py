@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from serving.errors import ServingError
 from serving.repository import list_models, read_model
 from tasks.errors import InputError
+from tasks.files import make_folder
 from tasks.pipelines import DEFAULT_PIPELINE, Pipeline
 from tasks.run import CALLER, READ_EMBEDDER
 from tasks.sheets.sheet import SampleSheet
@@ -32,7 +35,9 @@ class CohortParameters(BaseModel):
     models: Path = Field(REPOSITORY, description="Model repository; the shipped models where it is not said")
     regions: Path | None = Field(None, description="BED: calling and scoring keep to it")
     padding_bp: int = Field(0, ge=0, le=10_000, description="Bases added on both sides of every region")
-    genes: Path | None = Field(None, description="GTF or GFF3: names the genes of the regions, not their fourth column")
+    genes: Path | None = Field(
+        None, description="GTF or GFF3: names the genes of the regions, or are those that the pipeline needs"
+    )
     gvcf: bool = Field(False, description="Write a genomic VCF of every sample with reads")
     annotate: tuple[str, ...] = Field(
         (), description="NAME=FILE.vcf.gz:FIELD,FIELD: ClinVar- or gnomAD-like files joined to the alleles"
@@ -61,6 +66,51 @@ def embeds_reads(sheet: SampleSheet, embed_reads: int) -> bool:
     return embed_reads > 0 and any(sample.kind == "fastq" for sample in sheet.samples)
 
 
+def models_of(repository: Path, pipeline: Pipeline) -> Path:
+    """The repository of a pipeline's models: the one given, or where `cohortflow models add` puts a published one."""
+    if pipeline.publication is None or repository != REPOSITORY:
+        return repository
+    home = Path(os.environ.get("COHORTFLOW_HOME") or "~/.cohortflow").expanduser()
+    return home / "models" / pipeline.publication
+
+
+def join_repositories(own: Path, links: Path) -> Path:
+    """A repository of a pipeline's own models and, beside them, the shipped ones that it does not have.
+
+    Args:
+        own: Of `models_of`.
+        links: The folder that is made, with links to both, where they are two.
+    """
+    if own == REPOSITORY or CALLER in list_models(own):
+        return own
+    shutil.rmtree(links, ignore_errors=True)
+    make_folder(links)
+    for repository in (REPOSITORY, own):
+        for name in list_models(repository):
+            (links / name).unlink(missing_ok=True)
+            (links / name).symlink_to((repository / name).resolve())
+    return links
+
+
+def find_genes(genes: Path | None, repository: Path, pipeline: Pipeline, build: str | None) -> Path | None:
+    """The file of a run's genes: the one given, or, where transcripts are needed, the model's of the reference's build.
+
+    Raises:
+        InputError: The pipeline needs transcripts, none are given, and the model has no table of that build.
+    """
+    if genes or "transcripts" not in pipeline.resources:
+        return genes.resolve() if genes else None
+    table = repository / pipeline.ensemble / f"{(build or 'unknown').lower()}.txt"
+    if build is None or not table.is_file():
+        raise InputError(
+            f"pipeline {pipeline.name}: its model has no table of genes for the reference's build "
+            f"({build or 'none that is known'}); give a GTF, or a table in SpliceAI's format, by --genes",
+            field="genes",
+            reason="BAD_PARAMETER",
+        )
+    return table
+
+
 def check_models(repository: Path, pipeline: Pipeline | None = None, *, with_reads: bool = False) -> None:
     """Refuses a model repository that lacks a model that will be asked, or that learnt from other labels.
 
@@ -73,11 +123,20 @@ def check_models(repository: Path, pipeline: Pipeline | None = None, *, with_rea
         InputError: It does.
     """
     try:
-        read_model(repository, CALLER)
+        if pipeline is None or pipeline.publication is None:
+            read_model(repository, CALLER)
         message = read_model(repository, pipeline.ensemble).message if pipeline else None
     except ServingError as error:
+        if pipeline is not None and pipeline.publication and not repository.is_dir():
+            raise InputError(
+                f"pipeline {pipeline.name}: its model is not there ({repository}); `cohortflow models add "
+                f"{pipeline.publication}` fetches it, or --models names a repository that has it",
+                field="models",
+                reason="BAD_PARAMETER",
+            ) from error
         raise InputError(f"models {repository}: {error.message}", field="models", reason="BAD_PARAMETER") from error
-    if with_reads and READ_EMBEDDER not in list_models(repository):
+    is_whole = CALLER in list_models(repository)
+    if with_reads and is_whole and READ_EMBEDDER not in list_models(repository):
         raise InputError(
             f"models {repository}: there is no {READ_EMBEDDER!r}, which embeds reads of FASTQ; take it over from the "
             "shipped models, or give --embed-reads 0",
@@ -93,6 +152,21 @@ def check_models(repository: Path, pipeline: Pipeline | None = None, *, with_rea
             f"{repository} {f'has learnt from {labels} ones' if labels else 'does not say what it has learnt from'}"
             + ("; `cohortflow train-effect` makes one for --models" if pipeline.labels == "clinical" else ""),
             field="models",
+            reason="BAD_PARAMETER",
+        )
+
+
+def check_annotations(pipeline: Pipeline, annotate: Sequence[str]) -> None:
+    """Refuses annotation files where alleles are not normalised: those of the files are.
+
+    Raises:
+        InputError: There are some.
+    """
+    if annotate and pipeline.keeps_records:
+        raise InputError(
+            f"--annotate: pipeline {pipeline.name} keeps alleles as they are written, which no other file can be "
+            "compared with; leave one of the two out",
+            field="annotate",
             reason="BAD_PARAMETER",
         )
 
@@ -139,7 +213,7 @@ def check_regions(
             field="padding_bp",
             reason="BAD_PARAMETER",
         )
-    if genes and "genes" not in resources and not regions and not any(sample.regions for sample in sheet.samples):
+    if genes and not resources and not regions and not any(sample.regions for sample in sheet.samples):
         raise InputError(
             f"--genes {genes}: there are no regions whose genes it could name; give --regions, or a column regions in "
             "the sheet",

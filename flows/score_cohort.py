@@ -17,7 +17,18 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from flows.audit_record import recorded_run
-from flows.parameters import CohortParameters, Execution, check_gvcf, check_models, check_regions, embeds_reads
+from flows.parameters import (
+    CohortParameters,
+    Execution,
+    check_annotations,
+    check_gvcf,
+    check_models,
+    check_regions,
+    embeds_reads,
+    find_genes,
+    join_repositories,
+    models_of,
+)
 from flows.prefect_server import claim_folder, wait_until_recorded
 from flows.progress import RunProgress, current_progress, set_current_progress
 from flows.sample_tasks import CHECK, HEADERS, WRITE, check_sample_task, prepare_sample_task, write_sample_task
@@ -43,6 +54,7 @@ from tasks.reporting.report import write_report
 from tasks.run import CALLER, READ_EMBEDDER, load_run, write_run
 from tasks.scoring import drop_damaged_scores, drop_scores, finish_scores, plan_score_shards, score_shard
 from tasks.sheets.sheet import Sample, SampleSheet, read_sheet
+from tasks.splicing.transcripts import prepare_transcripts
 from tasks.stages import begin_sample, fail_sample
 from tasks.variants.header import REASON_ID
 
@@ -100,7 +112,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
     pipeline = make_pipeline(parameters.pipeline, parameters.options)
     check_regions(sheet, parameters.regions, parameters.padding_bp, parameters.genes, pipeline.resources)
     check_gvcf(sheet, parameters.gvcf)
-    check_models(parameters.models, pipeline, with_reads=embeds_reads(sheet, parameters.embed_reads))
+    check_annotations(pipeline, parameters.annotate)
+    models = models_of(parameters.models.resolve(), pipeline)
+    check_models(models, pipeline, with_reads=embeds_reads(sheet, parameters.embed_reads))
     tag = folder_tag(parameters.output)
     with ExitStack() as stack:
         folder = stack.enter_context(locked_folder(parameters.output.resolve()))
@@ -115,11 +129,14 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         if parameters.regions:
             # A BED that does not fit is told before anything is planned.
             read_bed(parameters.regions.resolve(), reference, parameters.padding_bp)
-        if parameters.genes:
-            prepare_exons(parameters.genes.resolve(), reference, folder.exons)
+        genes = find_genes(parameters.genes, models, pipeline, reference.build)
+        if genes and "transcripts" in pipeline.resources:
+            prepare_transcripts(genes, reference, folder.transcripts)
+        elif genes:
+            prepare_exons(genes, reference, folder.exons)
         client = stack.enter_context(
             open_cluster(
-                parameters.models.resolve(),
+                join_repositories(models, folder.models),
                 workers=execution.workers,
                 scheduler=execution.scheduler,
                 cache_budget_ms=execution.cache_budget_ms,
@@ -128,9 +145,9 @@ def score_cohort(parameters: CohortParameters, execution: Execution = Execution(
         caution = caution_workers_without_redis(client) if execution.scheduler else ""
         if caution:
             progress.caution(caution)
-        plan = _make_plan(parameters, sheet, reference, pipeline, client, folder)
+        plan = _make_plan(parameters, sheet, reference, pipeline, client, folder, genes)
         _begin(folder, plan, sheet, parameters)
-        trail.started(plan, parameters.sheet.resolve(), _inputs(folder, sheet, parameters))
+        trail.started(plan, parameters.sheet.resolve(), _inputs(folder, sheet, parameters, genes))
         return _work(folder, plan, pipeline, client, execution, trail)
 
 
@@ -141,12 +158,13 @@ def _make_plan(
     pipeline: Pipeline,
     client: Client,
     folder: RunFolder,
+    genes: Path | None,
 ) -> Plan:
     """Resolves everything that decides the outputs: contents, models, options."""
     progress = current_progress()
     files = {path for sample in sheet.samples for path in sample.files}
     files |= {sample.regions for sample in sheet.samples if sample.regions}
-    files |= {path.resolve() for path in (parameters.regions, parameters.genes) if path}
+    files |= {path.resolve() for path in (parameters.regions, genes) if path}
     requests = parse_requests(parameters.annotate, [*(field.name for field in pipeline.fields), REASON_ID])
     joined = [open_source(request, reference, folder.work) for request in requests]
     check_inputs_free(
@@ -167,7 +185,7 @@ def _make_plan(
         "models": {pipeline.ensemble: models[pipeline.ensemble]},
         "regions": digests[parameters.regions.resolve()] if parameters.regions else None,
         "padding_bp": parameters.padding_bp,
-        "genes": digests[parameters.genes.resolve()] if parameters.genes else None,
+        "genes": digests[genes.resolve()] if genes else None,
     }
     if parameters.gvcf:
         recipe["gvcf"] = True
@@ -230,10 +248,12 @@ def _begin(folder: RunFolder, plan: Plan, sheet: SampleSheet, parameters: Cohort
     write_run(folder, plan, settings)
 
 
-def _inputs(folder: RunFolder, sheet: SampleSheet, parameters: CohortParameters) -> dict[str, dict[Path, str]]:
+def _inputs(
+    folder: RunFolder, sheet: SampleSheet, parameters: CohortParameters, genes: Path | None
+) -> dict[str, dict[Path, str]]:
     """The digests of each sample's files, and under an empty name of those that all samples share."""
     digests = {Path(path): digest for path, (_, digest) in read_json(folder.digests).items()}
-    shared = [path.resolve() for path in (parameters.regions, parameters.genes) if path]
+    shared = [path.resolve() for path in (parameters.regions, genes) if path]
     shared += [request.path for request in parse_requests(parameters.annotate)]
     paths = {"": shared} | {s.id: [*s.files, *([s.regions] if s.regions else [])] for s in sheet.samples}
     return {name: {path: digests[path] for path in each} for name, each in paths.items()}

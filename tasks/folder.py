@@ -118,6 +118,16 @@ class RunFolder:
         return self.work / "exons.parquet"
 
     @property
+    def transcripts(self) -> Path:
+        """One transcript a gene, read once for the run; there where the pipeline needs them."""
+        return self.work / "transcripts.parquet"
+
+    @property
+    def models(self) -> Path:
+        """Links to the models of two repositories, where the pipeline's are not those that ship."""
+        return self.work / "models"
+
+    @property
     def digests(self) -> Path:
         """The digests of the inputs, so that none is read twice for them."""
         return self.work / "digests.json"

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from tasks.coverage.exons import Exons
     from tasks.genome.reference import Reference
+    from tasks.splicing.transcripts import Transcripts
 
 
-UNITS, KEYS, RESOURCES = ("allele",), ("allele",), ("genes",)
+UNITS, KEYS, RESOURCES = ("allele",), ("allele",), ("genes", "transcripts")
 """What a run can compute for, what it tells units apart by, and what it can give a pipeline beside the reference: one
 that asks for anything else is refused when it is loaded."""
 
@@ -74,12 +75,14 @@ class Rows:
         allele: int64 ``[num_rows]``, the allele that each row belongs to.
         reason: object ``[num_alleles]``, why an allele has no row, else None.
         gene: object ``[num_rows]``, the gene that each row is of, where an allele has a row for each of several.
+        context: Whatever `Pipeline.collapse` is to know of these rows.
     """
 
     inputs: dict[str, NDArray[Any]]
     allele: NDArray[np.int64]
     reason: NDArray[np.object_]
     gene: NDArray[np.object_] | None = None
+    context: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,11 @@ class Resources:
 
     Attributes:
         genes: The exons of the run's ``--genes``.
+        transcripts: One transcript a gene: of the run's ``--genes``, else those that come with the model.
     """
 
     genes: Exons | None = None
+    transcripts: Transcripts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,8 @@ class Pipeline(ABC):
         unit: What it computes for, one of `UNITS`.
         key: What makes two units one, of which the answer is computed once: one of `KEYS`.
         ensemble: The model that answers its rows.
+        publication: What `cohortflow models add` is to be told for the ensemble; None: it ships or is the user's.
+        alleles_at_once: Alleles that it is asked about at once: what its rows take of memory is bounded by them.
         labels: What the ensemble must say that it learnt from (the parameter ``labels`` of its configuration, see
             `LABELS`); None where that does not matter.
         resources: What it needs beside the reference, of `RESOURCES`.
@@ -140,6 +147,8 @@ class Pipeline(ABC):
     unit: ClassVar[str] = "allele"
     key: ClassVar[str] = "allele"
     ensemble: ClassVar[str]
+    publication: ClassVar[str | None] = None
+    alleles_at_once: ClassVar[int] = 100_000
     labels: ClassVar[str | None] = None
     resources: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[OutputField, ...]]
@@ -154,6 +163,11 @@ class Pipeline(ABC):
             faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             known = ", ".join(self.options_type.model_fields) or "none"
             raise PipelineError(f"pipeline {self.name}: {faults} (options: {known})", field="option") from error
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether alleles are told apart as their records write them, not trimmed and left-aligned."""
+        return False
 
     @abstractmethod
     def expand(
@@ -174,7 +188,7 @@ class Pipeline(ABC):
 
     @abstractmethod
     def collapse(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Turns the ensemble's answers into one value per allele and field.
+        """Turns the ensemble's answers into one value per allele and field; asked where an allele has no reason.
 
         Returns:
             For each field an array ``[num_alleles]``; NaN (Float) or None marks a missing value. A field of any number
@@ -184,6 +198,16 @@ class Pipeline(ABC):
     def collapse_genes(self, num_alleles: int, rows: Rows, outputs: Mapping[str, NDArray[Any]]) -> GeneValues:
         """Turns the ensemble's answers into a row for each allele and gene; asked of pipelines with `gene_fields`."""
         raise NotImplementedError(f"pipeline {self.name} has gene_fields and does not say their values")
+
+    def as_written(self, text: str, alt: str, shift_bp: int) -> str:
+        """A value of a field of any number of entries, for a record that writes its allele in another way.
+
+        Args:
+            text: The value of the trimmed and left-aligned allele.
+            alt: ALT of the record.
+            shift_bp: How far the record's POS lies right of the left-aligned one.
+        """
+        return text
 
 
 DEFAULT_PIPELINE = "demo-effect"
@@ -197,8 +221,9 @@ def pipeline_types() -> dict[str, type[Pipeline]]:
         PipelineError: An entry point is no pipeline, or asks for what no run can give.
     """
     from tasks.effect_pipelines import DemoEffect, Pathogenicity
+    from tasks.splicing.pipeline import SpliceAi
 
-    types: dict[str, type[Pipeline]] = {kind.name: kind for kind in (DemoEffect, Pathogenicity)}
+    types: dict[str, type[Pipeline]] = {kind.name: kind for kind in (DemoEffect, Pathogenicity, SpliceAi)}
     for point in entry_points(group="cohortflow.pipelines"):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Pipeline)):

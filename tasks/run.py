@@ -17,6 +17,7 @@ from tasks.genome.reference import Reference, load_reference
 from tasks.genome.regions import Regions, read_bed
 from tasks.pipelines import Pipeline, Resources, make_pipeline
 from tasks.plan import Plan, read_plan
+from tasks.splicing.transcripts import load_transcripts
 
 CALLER = "reads"
 """The ensemble that turns pileups into genotypes."""
@@ -52,8 +53,11 @@ class Run:
     @cached_property
     def resources(self) -> Resources:
         """What the pipeline asked for beside the reference."""
-        needs_genes = "genes" in self.pipeline.resources
-        return Resources(genes=load_exons(self.folder.exons) if needs_genes else None)
+        asked = self.pipeline.resources
+        return Resources(
+            genes=load_exons(self.folder.exons) if "genes" in asked else None,
+            transcripts=load_transcripts(self.folder.transcripts) if "transcripts" in asked else None,
+        )
 
     @cached_property
     def annotations(self) -> tuple[AnnotationSource, ...]:
@@ -93,7 +97,8 @@ class Run:
         path = self.bed(sample_id)
         if path is None:
             return None
-        exons = self.folder.exons if self.plan.recipe["genes"] else None
+        names_regions = self.plan.recipe["genes"] and "transcripts" not in self.pipeline.resources
+        exons = self.folder.exons if names_regions else None
         return _read_targets(path, path.stat().st_mtime_ns, self.folder.reference, exons)
 
     def facts(self, sample_id: str) -> dict[str, str]:

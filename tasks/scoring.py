@@ -162,6 +162,14 @@ def _score(run: Run, alleles: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     Returns:
         A table in the score schema, and one in the gene schema where the pipeline has that grain.
     """
+    at_once = run.pipeline.alleles_at_once
+    parts = [_score_part(run, alleles.slice(at, at_once)) for at in range(0, alleles.num_rows or 1, at_once)]
+    scores = pa.concat_tables([scores for scores, _ in parts])
+    return scores, pa.concat_tables([of for _, of in parts if of is not None]) if run.pipeline.gene_fields else None
+
+
+def _score_part(run: Run, alleles: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """As `_score`, for alleles that are asked about in one request."""
     pipeline = run.pipeline
     ensemble = pipeline.ensemble
     columns: dict[str, Any] = {}
@@ -172,8 +180,8 @@ def _score(run: Run, alleles: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         shapes = {spec.name: spec.dims for spec in server.metadata(ensemble, version).inputs}
         rows = pipeline.expand(alleles, run.reference, shapes, run.resources)
         outputs = server.infer(ensemble, rows.inputs, version=version) if len(rows.allele) else {}
-        values = pipeline.collapse(alleles.num_rows, rows, outputs) if len(rows.allele) else {}
         reason = pa.array(rows.reason, pa.string(), from_pandas=True)
+        values = pipeline.collapse(alleles.num_rows, rows, outputs) if reason.null_count else {}
         columns = {"reason": reason, **values}
         if pipeline.gene_fields and len(rows.allele):
             genes = pipeline.collapse_genes(alleles.num_rows, rows, outputs)

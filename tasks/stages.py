@@ -370,6 +370,7 @@ def collect_alleles(root: str, sample_id: str) -> Summary:
             observer=genotypes.observe,
             # Also where the sample fails by them: so a user finds the lines.
             rejected=run.folder.sample(sample_id) / f"{sample_id}.rejected.vcf",
+            keeps_records=run.pipeline.keeps_records,
         )
         summary["genotypes"] = genotypes.write(run.folder.genotypes(sample_id))
         summary["sex"] = _sex(run, sample_id, genotypes.x_counts)
@@ -419,6 +420,8 @@ def deliver(root: str, sample_id: str) -> Summary:
                 annotations=annotations,
                 regions=run.regions(sample_id),
                 vcf_sample=run.sample(sample_id)["vcf_sample"],
+                keeps_records=run.pipeline.keeps_records,
+                as_written=run.pipeline.as_written,
             )
         _check_balance(sample_id, summary)
         vcf, table = (run.folder.sample(sample_id) / f"{sample_id}{ending}" for ending in (".vcf.gz", ".parquet"))

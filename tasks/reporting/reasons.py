@@ -17,6 +17,9 @@ _ALLELE_REASONS = {
     "NO_CHANGE": "ALT equals REF: nothing changes.",
     "MISSING_ALLELE": "One of several ALT alleles is '.', a missing value.",
     "TOO_LONG": "The allele is longer than the window that the model sees.",
+    "NO_GENE": "No transcript of the genes' table has the allele's first base.",
+    "NEAR_CONTIG_END": "The bases around the allele that the model sees go past an end of the contig.",
+    "REF_TOO_LONG": "REF is longer than the stretch in which positions are compared (twice the option distance).",
     "NO_REFERENCE_SEQUENCE": "REF, or more than half of the contig's bases in the window, is N in the reference.",
 }
 

@@ -189,7 +189,9 @@ def _is_ref(text: Any, begin: int, end: int, alt_begin: int, alt_end: int) -> bo
 
 
 @njit(cache=True, nogil=True)
-def key_block(text: Any, records: Any, tokens: Any, offsets: Any, ref_state: Any, keys: Any) -> None:
+def key_block(
+    text: Any, records: Any, tokens: Any, offsets: Any, ref_state: Any, keys: Any, keeps_records: bool
+) -> None:
     """Fills in `ref_state` and `keys` for a block of records; see `tasks.variants.alleles.key_alleles`."""
     for record in range(len(records.contig)):
         place = records.contig[record]
@@ -217,9 +219,9 @@ def key_block(text: Any, records: Any, tokens: Any, offsets: Any, ref_state: Any
             keys.locus[allele], keys.code[allele] = 0, 0
             keys.first[allele], keys.ref_len[allele], keys.alt_len[allele] = 0, 0, 0
             if reason == 0:
-                first, ref_len, alt_len = _normalise(
-                    text, end - begin, alt_begin, alt_end - alt_begin, tokens, low, start
-                )
+                first, ref_len, alt_len = start, end - begin, alt_end - alt_begin
+                if not keeps_records:
+                    first, ref_len, alt_len = _normalise(text, ref_len, alt_begin, alt_len, tokens, low, start)
                 keys.first[allele], keys.ref_len[allele], keys.alt_len[allele] = first, ref_len, alt_len
                 keys.locus[allele] = (np.uint64(place) << np.uint64(CONTIG_SHIFT)) | np.uint64(first)
                 keys.code[allele] = _code(text, alt_begin, tokens, low, start, first, ref_len, alt_len)

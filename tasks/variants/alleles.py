@@ -84,7 +84,12 @@ class AlleleKeys(NamedTuple):
 
 
 def key_alleles(
-    text: NDArray[np.uint8], records: Records, reference: Reference, regions: Regions | None = None
+    text: NDArray[np.uint8],
+    records: Records,
+    reference: Reference,
+    regions: Regions | None = None,
+    *,
+    keeps_records: bool = False,
 ) -> tuple[NDArray[np.uint8], AlleleKeys]:
     """Checks each record's REF beside the reference, and normalises and keys each of its alleles.
 
@@ -93,6 +98,7 @@ def key_alleles(
         records: Where to look in it.
         reference: The genome.
         regions: Alleles whose normalised REF does not overlap them are skipped as OFF_TARGET.
+        keeps_records: Whether alleles stay as their records write them instead of being normalised.
 
     Returns:
         uint8 [n] with ``REF_*`` for each record, and the alleles.
@@ -109,7 +115,7 @@ def key_alleles(
         ref_len=np.empty(num_alleles, dtype=np.int64),
         alt_len=np.empty(num_alleles, dtype=np.int64),
     )
-    key_block(text, records, np.asarray(reference.tokens), reference.offsets, ref_state, keys)
+    key_block(text, records, np.asarray(reference.tokens), reference.offsets, ref_state, keys, keeps_records)
     if regions is not None:
         contig = records.contig[keys.record]
         off = (keys.skip == 0) & ~regions.contains(contig, keys.first, keys.first + keys.ref_len)

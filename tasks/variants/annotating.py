@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tasks.annotations.source import check_free
 from tasks.annotations.table import AnnotationTable
@@ -45,6 +46,8 @@ def annotate_variants(
     annotations: Sequence[AnnotationTable] = (),
     regions: Regions | None = None,
     vcf_sample: str | None = None,
+    keeps_records: bool = False,
+    as_written: Callable[[str, str, int], str] | None = None,
 ) -> dict[str, Any]:
     """Writes a sample's ``ID.vcf.gz``, its index, and ``ID.rejected.vcf`` if there is need.
 
@@ -59,6 +62,9 @@ def annotate_variants(
         annotations: What annotation files say of the cohort's alleles.
         regions: As given to `tasks.variants.scanning.scan_variants`.
         vcf_sample: The one sample column to keep; None keeps all.
+        keeps_records: As given to `tasks.variants.scanning.scan_variants`.
+        as_written: `tasks.pipelines.Pipeline.as_written`, asked for the fields of any number of entries; None: what the
+            table has is written for every way to write an allele.
 
     Returns:
         The counts of `tasks.variants.scanning.ScanCounts`; and ``records_out``, ``scored`` alleles, ``skipped``
@@ -77,10 +83,10 @@ def annotate_variants(
     rejected = folder / f"{sample_id}.rejected.vcf"
     counts = ScanCounts()
     with as_text(path, folder) as text:
-        reader = RecordReader(text, reference, regions)
+        reader = RecordReader(text, reference, regions, keeps_records=keeps_records)
         check_sample(path, reader.header.samples, vcf_sample)
         check_free(str(path), reader.header, [output for table in annotations for output in table.source.outputs])
-        join = _Join(reader, scores, fields, annotations, vcf_sample)
+        join = _Join(reader, scores, fields, annotations, vcf_sample, as_written)
         with whole_file(output) as aside:
             with _body_beside(aside) as body, RejectedLines(rejected) as rejects:
                 with BgzfWriter(body) as writer:
@@ -131,7 +137,9 @@ class _Join:
         fields: Sequence[OutputField],
         annotations: Sequence[AnnotationTable],
         vcf_sample: str | None,
+        as_written: Callable[[str, str, int], str] | None,
     ) -> None:
+        self._as_written = as_written
         self.num_scored = 0
         self.reasons: dict[str, int] = {}
         self.num_annotated = {table.source.name: 0 for table in annotations}
@@ -146,7 +154,7 @@ class _Join:
         self._splicer = Splicer(
             [*names, REASON_ID],
             is_list=[*(field.number != "A" for field in [*fields, *joined]), False],
-            is_optional=[False] * len(fields) + [True] * (len(joined) + 1),
+            is_optional=[*(field.number == "." for field in fields), *[True] * (len(joined) + 1)],
             replaced=self._replaced,
             column=self._column,
         )
@@ -169,6 +177,9 @@ class _Join:
                 f"{contig}:{block.lines.position[record]}"
             )
         texts, rows_of = list(found.texts[:-1]), [found.row] * len(self._fields)
+        for place, field in enumerate(self._fields):
+            if self._as_written and field.number == ".":
+                texts[place], rows_of[place] = self._rewritten(block, scorable, texts[place], found.row)
         for table in self._annotations:
             joined = table.lookup(keys.locus[scorable], keys.code[scorable])
             self.num_annotated[table.source.name] += int(np.count_nonzero(joined.row >= 0))
@@ -182,6 +193,28 @@ class _Join:
         rows[-1, skipped] = len(found.texts[-1]) + keys.skip[skipped].astype(np.int64)
         self._count(found.texts[-1].take(pa.array(found.row)))
         return self._splicer.splice(block, [*texts, reason_texts], rows)
+
+    def _rewritten(
+        self, block: RecordBlock, scorable: NDArray[np.int64], texts: pa.StringArray, row: NDArray[np.int64]
+    ) -> tuple[pa.StringArray, NDArray[np.int64]]:
+        """A field's texts and each allele's place in them, with more texts for alleles that are written otherwise."""
+        assert self._as_written is not None
+        keys, records = block.keys, block.records
+        record = keys.record[scorable]
+        shift = records.start[record] - keys.first[scorable]
+        begin = keys.alt_begin[scorable]
+        own: list[str] = []
+        row = row.copy()
+        for at in np.flatnonzero(row >= 0).tolist():
+            end = int(begin[at])
+            last = int(records.alt_end[record[at]])
+            alt = block.lines.text[end:last].tobytes().split(b",", 1)[0].decode()
+            text = texts[int(row[at])].as_py()
+            told = self._as_written(text, alt, int(shift[at])) if text != MISSING else text
+            if told != text:
+                row[at] = len(texts) + len(own)
+                own.append(told)
+        return pa.concat_arrays([texts, pa.array(own, pa.string())]), row
 
     def _count(self, reasons: pa.StringArray) -> None:
         for entry in pc.value_counts(reasons).to_pylist():

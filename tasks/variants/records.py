@@ -51,8 +51,10 @@ class RecordReader:
         contig_lengths_bp: Their lengths in the reference or, failing that, the header; None where neither knows.
     """
 
-    def __init__(self, path: Path, reference: Reference, regions: Regions | None = None) -> None:
-        """Opens the file and reads its header.
+    def __init__(
+        self, path: Path, reference: Reference, regions: Regions | None = None, *, keeps_records: bool = False
+    ) -> None:
+        """Opens the file and reads its header; `regions` and `keeps_records` as for `key_alleles`.
 
         Raises:
             VariantFileError: See `tasks.variants.text.VariantText`.
@@ -66,6 +68,7 @@ class RecordReader:
         self.contig_lengths_bp: list[int | None] = []
         self._reference = reference
         self._regions = regions
+        self._keeps_records = keeps_records
         self._ids = NameIds()
         self._places = np.empty(0, dtype=np.int32)
         self._skips = np.empty(0, dtype=np.uint8)
@@ -92,7 +95,9 @@ class RecordReader:
                 start=lines.position - 1,
                 first_allele=np.concatenate(([0], np.cumsum(lines.num_alleles))).astype(np.int64),
             )
-            ref_state, keys = key_alleles(lines.text, records, self._reference, self._regions)
+            ref_state, keys = key_alleles(
+                lines.text, records, self._reference, self._regions, keeps_records=self._keeps_records
+            )
             yield RecordBlock(lines, contig_name, records, ref_state, keys)
             self._reference.release_pages()
 

@@ -161,6 +161,7 @@ def scan_variants(
     what: str = "",
     observer: Observer | None = None,
     rejected: Path | None = None,
+    keeps_records: bool = False,
 ) -> dict[str, Any]:
     """Checks every record of a VCF or BCF and writes its distinct normalised alleles as runs.
 
@@ -173,6 +174,7 @@ def scan_variants(
         what: The sample, for messages.
         observer: Sees the header, then every block.
         rejected: Receives the lines that are not records, if there are any: also of a file with too many of them.
+        keeps_records: Whether alleles are written as their records have them, not normalised.
 
     Returns:
         The counts of `ScanCounts`, and ``runs`` (file names), ``contigs`` (records on each), ``samples``, ``build`` (of
@@ -185,7 +187,7 @@ def scan_variants(
     what = f"{what} ({path.name})" if what else path.name
     make_folder(folder)
     with as_text(path, folder) as text:
-        reader = RecordReader(text, reference, regions)
+        reader = RecordReader(text, reference, regions, keeps_records=keeps_records)
         check_sample(path, reader.header.samples, vcf_sample)
         counts, runs = ScanCounts(), RunWriter(folder)
         observe = observer(reader) if observer else None

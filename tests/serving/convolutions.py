@@ -10,12 +10,12 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 
-def network(name):
+def network(name, dilation=9):
     """Two residual blocks of different dilation with a skip to the end, as SpliceAI's, and a head."""
     layers = [{"name": "stem", "kind": "convolution", "inputs": ["sequence"], "kernel": 1, "channels": 6}]
     layers.append({"name": "skip0", "kind": "convolution", "inputs": ["stem"], "kernel": 1, "channels": 6})
     stream, skip = "stem", "skip0"
-    for block, (kernel, dilation) in enumerate(((5, 1), (3, 9), (5, 5)), 1):
+    for block, (kernel, step) in enumerate(((5, 1), (3, dilation), (5, 5)), 1):
         source = stream
         for half in "ab":
             layers += [
@@ -31,7 +31,7 @@ def network(name):
                     "kind": "convolution",
                     "inputs": [f"relu{block}{half}"],
                     "kernel": kernel,
-                    "dilation": dilation,
+                    "dilation": step,
                     "channels": 6,
                 },
             ]
@@ -47,13 +47,13 @@ def network(name):
     return {"name": name, "layers": layers}
 
 
-def document(count=2):
-    """``network.json`` of so many networks."""
+def document(count=2, dilation=9):
+    """``network.json`` of so many networks; they look 24 + 2 * `dilation` positions to either side."""
     return {
         "format": "cohortflow-convolution-1",
         "alphabet": "ACGT",
         "outputs": ["neither", "acceptor", "donor"],
-        "networks": [network(str(number)) for number in range(1, count + 1)],
+        "networks": [network(str(number), dilation) for number in range(1, count + 1)],
     }
 
 

@@ -193,3 +193,16 @@ def test_a_key_of_an_unscorable_allele_is_refused(reference: Reference) -> None:
 
 def test_the_reference_file_is_not_written(reference: Reference, tmp_path: Path) -> None:
     assert not np.asarray(reference.tokens).flags.writeable
+
+
+def test_alleles_stay_as_their_records_write_them_where_that_is_asked(reference: Reference) -> None:
+    at, ref, alt = 2, "TT", "GT"
+    assert SEQUENCES["one"][at : at + 2] == ref
+    text = np.frombuffer(f"{ref}\t{alt}".encode(), dtype=np.uint8).copy()
+    one = np.array([0], dtype=np.int64)
+    records = Records(
+        one, one + 2, one + 3, one + 5, one.astype(np.int32), np.zeros(1, np.uint8), one + at, np.array([0, 1])
+    )
+    for keeps_records, length in ((False, 1), (True, 2)):
+        _, keys = key_alleles(text, records, reference, keeps_records=keeps_records)
+        assert (keys.skip[0], keys.first[0], keys.ref_len[0], keys.alt_len[0]) == (0, at, length, length)

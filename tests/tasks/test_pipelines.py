@@ -90,7 +90,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 def test_a_labs_pipeline_is_found_by_its_entry_point(install: Callable[[str], None]) -> None:
     install("class Own(DemoEffect):\n    name = 'own'")
-    assert list(pipeline_types()) == ["demo-effect", "pathogenicity", "own"]
+    assert list(pipeline_types()) == ["demo-effect", "pathogenicity", "spliceai", "own"]
     assert make_pipeline("own").title == make_pipeline(DEFAULT_PIPELINE).title
 
 
@@ -99,7 +99,7 @@ def test_a_labs_pipeline_is_found_by_its_entry_point(install: Callable[[str], No
     [
         ("class Own(DemoEffect):\n    name, unit = 'own', 'read'", "pipeline 'own' .*unit 'read'.*has allele only"),
         ("class Own(DemoEffect):\n    name, key = 'own', 'window'", "pipeline 'own' .*key 'window'.*has allele only"),
-        ("class Own(DemoEffect):\n    name, resources = 'own', ('phases',)", "resource 'phases'.*has genes only"),
+        ("class Own(DemoEffect):\n    name, resources = 'own', ('phases',)", "resource 'phases'.*has genes, transcripts only"),
         (
             "class Own(DemoEffect):\n    name, labels = 'own', 'guessed'",
             "labels 'guessed'.*simulated, clinical only",
