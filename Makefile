@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := data/demo
 
-.PHONY: help install demo test lint train oracle oracle-tools bench bench-serving bench-calls clean
+.PHONY: help install demo test lint train oracle oracle-tools oracle-spliceai bench bench-serving bench-models bench-calls clean
 
 help:
 	@echo "make install   .venv with everything in it"
@@ -11,8 +11,10 @@ help:
 	@echo "make test      the whole test suite"
 	@echo "make lint      ruff, mypy, import-linter"
 	@echo "make oracle    comparisons with bcftools, samtools, freebayes and jellyfish (make oracle-tools installs them on Debian)"
+	@echo "make oracle-spliceai  pipeline spliceai beside its tool (as bench-models, and VARIANTS=VCF FLAGS='-D 50 -M 1')"
 	@echo "make bench     speed beside the peers, as ratios"
 	@echo "make bench-serving  the model server alone (TRITON_VENV=FOLDER: beside NVIDIA Triton)"
+	@echo "make bench-models  pipeline spliceai beside its tool (REFERENCE=FASTA GENES=TABLE MODELS=FOLDER ORACLE=spliceai)"
 	@echo "make bench-calls  how well variants are called beside bcftools, freebayes and a plain rule (PICTURE=FILE.svg)"
 	@echo "make train     trains the shipped models again"
 
@@ -46,13 +48,19 @@ oracle-tools:
 	test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix jellyfish; }
 
 oracle: install
-	for script in infra/oracle_*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out infra/oracle_spliceai.py,$(wildcard infra/oracle_*.py)); do $(BIN)/python $$script || exit 1; done
+
+oracle-spliceai: install
+	$(BIN)/python infra/oracle_spliceai.py $(REFERENCE) $(GENES) $(MODELS) $(VARIANTS) --oracle $(ORACLE) $(FLAGS)
 
 bench: install
-	for script in $(filter-out infra/bench_calls.py,$(wildcard infra/bench_*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out infra/bench_calls.py infra/bench_models.py,$(wildcard infra/bench_*.py)); do $(BIN)/python $$script || exit 1; done
 
 bench-serving: install
 	$(BIN)/python infra/bench_serving.py
+
+bench-models: install
+	$(BIN)/python infra/bench_models.py $(REFERENCE) $(GENES) $(MODELS) $(if $(ORACLE),--oracle $(ORACLE))
 
 bench-calls: install
 	$(BIN)/python infra/bench_calls.py $(if $(PICTURE),--picture $(PICTURE))

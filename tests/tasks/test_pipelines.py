@@ -99,7 +99,10 @@ def test_a_labs_pipeline_is_found_by_its_entry_point(install: Callable[[str], No
     [
         ("class Own(DemoEffect):\n    name, unit = 'own', 'read'", "pipeline 'own' .*unit 'read'.*has allele only"),
         ("class Own(DemoEffect):\n    name, key = 'own', 'window'", "pipeline 'own' .*key 'window'.*has allele only"),
-        ("class Own(DemoEffect):\n    name, resources = 'own', ('phases',)", "resource 'phases'.*has genes, transcripts only"),
+        (
+            "class Own(DemoEffect):\n    name, resources = 'own', ('phases',)",
+            "resource 'phases'.*genes, transcripts only",
+        ),
         (
             "class Own(DemoEffect):\n    name, labels = 'own', 'guessed'",
             "labels 'guessed'.*simulated, clinical only",
