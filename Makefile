@@ -10,7 +10,7 @@ help:
 	@echo "make demo      a small simulated cohort, scored: prints where the results are"
 	@echo "make test      the whole test suite"
 	@echo "make lint      ruff, mypy, import-linter"
-	@echo "make oracle    comparisons with bcftools, samtools, freebayes and jellyfish (make oracle-tools installs them on Debian)"
+	@echo "make oracle    comparisons with bcftools, samtools, freebayes, jellyfish (make oracle-tools installs them on Debian) and published models"
 	@echo "make oracle-spliceai  pipeline spliceai beside its tool (as bench-models, and VARIANTS=VCF FLAGS='-D 50 -M 1')"
 	@echo "make bench     speed beside the peers, as ratios"
 	@echo "make bench-serving  the model server alone (TRITON_VENV=FOLDER: beside NVIDIA Triton)"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from flows.audit import audit
+from flows.classify import classify
+from flows.models import models
 from flows.serve_models import serve_models
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def main() -> None:
 
 main.add_command(serve_models)
 main.add_command(audit)
+main.add_command(classify)
+main.add_command(models)
 
 
 @main.command(epilog=_EXIT_CODES)

@@ -118,3 +118,17 @@ def test_check_tells_every_sample_and_ends_with_2_at_a_fault(sheet: Path) -> Non
     assert "FAULT   B: NOT_VCF" in told.output
     assert "alignment: minimap2's index needs about" in told.output
     assert "3 samples, 1 with faults" in told.output
+
+
+def test_models_are_listed_and_told_of_without_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COHORTFLOW_HOME", str(tmp_path))
+    listed = CliRunner().invoke(main, ["models", "list"])
+    assert listed.exit_code == 0
+    assert listed.output.count(": not added\n") == 5
+    shown = CliRunner().invoke(main, ["models", "show", "spliceai"])
+    for text in ("SHA-256 63c633b8de68", "CC BY-NC 4.0. Academic", "cohortflow models add spliceai --accept-licence"):
+        assert text in shown.output
+    for command in (["show", "x"], ["remove", "tiara"], ["add", "x"], ["add", "spliceai"]):
+        refused = CliRunner().invoke(main, ["models", *command])
+        assert refused.exit_code == 2, refused.output
+    assert "give --accept-licence" in refused.output

@@ -1,0 +1,1 @@
+"""Published models: downloaded, read without running or unpickling anything, checked, kept as repositories."""
