@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 from click.testing import CliRunner
 
 from flows.cli import main
@@ -29,7 +30,8 @@ def test_every_command_exists() -> None:
         if words[0] == "make":
             assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), words
             continue
-        told = CliRunner().invoke(main, [words[1], "--help"])
+        names = words[1:3] if isinstance(main.commands[words[1]], click.Group) else words[1:2]
+        told = CliRunner().invoke(main, [*names, "--help"])
         assert told.exit_code == 0, words
         for option in (word for word in words if word.startswith("--")):
             assert option in told.output, words
