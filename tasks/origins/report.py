@@ -42,6 +42,7 @@ _PAGE = """\
 <p>By Tiara {{ version }}, on contigs and long reads of {{ min_bp }} bases or more; a class is told where its mean
 probability is above {{ cutoff }}. Shares are of the bases of sequences that are long enough to tell.</p>
 {% for sample in samples %}
+<section>
 <h2>{{ sample.name }}</h2>
 <p>{{ sample.told }} of {{ sample.all }} sequences are long enough to tell.</p>
 <div class="box">{{ sample.plot }}</div>
@@ -53,6 +54,7 @@ probability is above {{ cutoff }}. Shares are of the bases of sequences that are
 <tr><th scope="row">{{ row[0] }}</th><td class="number">{{ row[1] }}</td><td class="number">{{ row[2] }}</td>
 <td class="number">{{ row[3] }}</td></tr>{% endfor %}
 </tbody></table></div>
+</section>
 {% endfor %}
 </main>
 </body>

@@ -117,6 +117,11 @@ def check_models(wheel: Wheel, server: ModelServer) -> str:
             num_told = 0
             for block in read_blocks(path):
                 num_told += _compare(block, classify(block, ask), expected)
+            if num_told != len(expected):
+                raise PublishedModelError(
+                    f"tiara: {name}: {num_told} sequences, the package says {len(expected)}", reason="CHECK_FAILED"
+                )
+            num_checked += num_told
     return (
         f"All {num_checked:,} sequences that the package ships for its own test get the class that it ships for them."
     )
