@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
-from isal import igzip
 
 from tasks.bgzf import GZIP_MAGIC
 from tasks.errors import ReadsError
@@ -63,7 +63,8 @@ def read_blocks(path: Path) -> Iterator[SequenceBlock]:
     try:
         with open(path, "rb") as handle:
             is_gzip = handle.read(2) == GZIP_MAGIC
-        with igzip.open(path, "rb") if is_gzip else open(path, "rb") as text:
+        with gzip.open(path, "rb") if is_gzip else open(path, "rb") as opened:
+            text = cast(BinaryIO, opened)
             first = text.read(1)
             if first == b">":
                 yield from _fasta_blocks(path, text)

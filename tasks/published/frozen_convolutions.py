@@ -124,9 +124,9 @@ class FrozenGraph:
             value = self._constant(node.inputs[0])
             return None if value is None else 1 / np.sqrt(value)
         if node.operation in _FOLDED:
-            values = [self._constant(each) for each in node.inputs]
-            if all(value is not None for value in values):
-                return np.asarray(_FOLDED[node.operation](*values))
+            left, right = (self._constant(each) for each in node.inputs)
+            if left is not None and right is not None:
+                return np.asarray(_FOLDED[node.operation](left, right))
         return None
 
     def _needed(self, node: Node, place: int) -> Array:

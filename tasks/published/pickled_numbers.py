@@ -11,7 +11,7 @@ import io
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -62,8 +62,8 @@ def _walk(stream: io.BytesIO) -> Any:
     memo: dict[int, Any] = {}
     while True:
         # One opcode at a time: arrays stand between them, at which pickletools would stop.
-        opcode, argument, _ = next(pickletools.genops(stream))
-        name = opcode.name
+        opcode, given, _ = next(pickletools.genops(stream))
+        name, argument = opcode.name, cast(Any, given)
         if name == "STOP":
             return stack.pop()
         if name in _CONSTANTS:
@@ -119,11 +119,11 @@ def _array(state: dict[str, Any], stream: io.BytesIO) -> np.ndarray[Any, Any]:
     count = int(np.prod(shape))
     if not 0 < count <= _MAX_NUMBERS:
         raise ValueError(f"an array of {count} numbers")
-    order = "F" if state["order"] == "F" else "C"
-    return np.frombuffer(stream.read(count * dtype.itemsize), dtype).reshape(shape, order=order)
+    flat: np.ndarray[Any, Any] = np.frombuffer(stream.read(count * dtype.itemsize), dtype)
+    return flat.reshape(tuple(shape), order="F" if state["order"] == "F" else "C")
 
 
-def _dtype(kind: Inert) -> np.dtype[Any]:
+def _dtype(kind: Inert) -> Any:
     name = kind.arguments[0]
     if name not in _DTYPES:
         raise ValueError(f"numbers of type {name!r}")

@@ -14,7 +14,7 @@ ACCEPTOR, DONOR = "TTTTTTCTTTTCTTTCTTTTCAG", "CAGGTAAGTATC"
 
 def drawn(seed: bytes, num_bases: int) -> Tokens:
     """Bases by SHAKE-256 of a seed, two bits a byte: uint8 [num_bases], A0 C1 G2 T3."""
-    return np.frombuffer(hashlib.shake_256(seed).digest(num_bases), dtype=np.uint8) & 3
+    return np.frombuffer(hashlib.shake_256(seed).digest(num_bases), dtype=np.uint8) & np.uint8(3)
 
 
 def letters(text: str) -> Tokens:

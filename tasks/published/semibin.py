@@ -92,7 +92,7 @@ def read_models(wheel: Wheel) -> list[MadeModel]:
         arrays = _encoder(read_tensors(wheel.read(entry), entry, _STATE), entry)
         casts = "\n  ".join(f"double_{each} = Cast <to = 11> ({each})" for each in arrays)
         arrays |= {"fold": fold_matrix(), "axes": np.array([1], dtype=np.int64)}
-        arrays |= {"pseudocount": np.float64(1e-5), "slope": np.float64(0.01)}
+        arrays |= {"pseudocount": np.array(1e-5), "slope": np.array(0.01)}
         models.append(
             MadeModel(
                 name,

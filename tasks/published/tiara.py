@@ -71,7 +71,7 @@ def read_models(wheel: Wheel) -> list[MadeModel]:
         tensors = read_tensors(wheel.read(f"{_WEIGHTS}/{weights}"), weights)
         arrays: dict[str, npt.NDArray[Any]] = {
             "idf": _read_idf(wheel.read(f"{_IDF}/{idf}/model.npy"), num_kmers),
-            "tiny": np.float32(1e-30),
+            "tiny": np.array(1e-30, dtype=np.float32),
             "axes": np.array([1], dtype=np.int64),
         }
         num_inputs = num_kmers
