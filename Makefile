@@ -10,7 +10,8 @@ help:
 	@echo "make demo      a small simulated cohort, scored: prints where the results are"
 	@echo "make test      the whole test suite"
 	@echo "make lint      ruff, mypy, import-linter"
-	@echo "make oracle    comparisons with bcftools, samtools, freebayes, jellyfish (make oracle-tools installs them on Debian) and published models"
+	@echo "make oracle    comparisons with bcftools, samtools, freebayes and jellyfish (make oracle-tools installs them on Debian)"
+	@echo "make oracle-models  adds every published model from the package index and checks it against its own tool"
 	@echo "make oracle-spliceai  pipeline spliceai beside its tool (as bench-models, and VARIANTS=VCF FLAGS='-D 50 -M 1')"
 	@echo "make bench     speed beside the peers, as ratios"
 	@echo "make bench-serving  the model server alone (TRITON_VENV=FOLDER: beside NVIDIA Triton)"
@@ -48,7 +49,10 @@ oracle-tools:
 	test -z "$$missing" || { apt-get update -qq && apt-get install -y -qq bcftools samtools freebayes tabix jellyfish; }
 
 oracle: install
-	for script in $(filter-out infra/oracle_spliceai.py,$(wildcard infra/oracle_*.py)); do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out infra/oracle_spliceai.py infra/oracle_models.py,$(wildcard infra/oracle_*.py)); do $(BIN)/python $$script || exit 1; done
+
+oracle-models: install
+	$(BIN)/python infra/oracle_models.py
 
 oracle-spliceai: install
 	$(BIN)/python infra/oracle_spliceai.py $(REFERENCE) $(GENES) $(MODELS) $(VARIANTS) --oracle $(ORACLE) $(FLAGS)
