@@ -128,10 +128,9 @@ def remove(name: str) -> None:
 
 
 def _home() -> ModelsHome:
-    from flows.prefect_server import home
-    from tasks.published.home import ModelsHome
+    from flows.parameters import models_home
 
-    return ModelsHome(home() / "models")
+    return models_home()
 
 
 def _end(code: int, message: str) -> NoReturn:

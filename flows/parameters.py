@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.prefect_server import home
 from serving.errors import ServingError
 from serving.repository import list_models, read_model
 from tasks.errors import InputError
 from tasks.files import make_folder
 from tasks.pipelines import DEFAULT_PIPELINE, Pipeline
+from tasks.published.home import ModelsHome
 from tasks.run import CALLER, READ_EMBEDDER
 from tasks.sheets.sheet import SampleSheet
 
@@ -66,12 +67,16 @@ def embeds_reads(sheet: SampleSheet, embed_reads: int) -> bool:
     return embed_reads > 0 and any(sample.kind == "fastq" for sample in sheet.samples)
 
 
+def models_home() -> ModelsHome:
+    """Where `cohortflow models add` puts published models."""
+    return ModelsHome((home() / "models").resolve())
+
+
 def models_of(repository: Path, pipeline: Pipeline) -> Path:
     """The repository of a pipeline's models: the one given, or where `cohortflow models add` puts a published one."""
     if pipeline.publication is None or repository != REPOSITORY:
         return repository
-    home = Path(os.environ.get("COHORTFLOW_HOME") or "~/.cohortflow").expanduser()
-    return home / "models" / pipeline.publication
+    return models_home().repository(pipeline.publication)
 
 
 def join_repositories(own: Path, links: Path) -> Path:

@@ -19,8 +19,9 @@ _FORMAT = "cohortflow-convolution-1"
 _CONFIG = """\
 name: "{name}"
 backend: "convolution"
-max_batch_size: 64
+max_batch_size: 512
 dynamic_batching {{ }}
+response_cache {{ enable: true }}
 """
 
 

@@ -80,8 +80,13 @@ class ConvolutionBackend(Backend):
             ModelLoadError: ``network.json`` is missing or wrong.
         """
         width = len(read_network(folder).outputs)
-        kinds = (("sequence", np.uint8, VARIABLE), ("position", np.int64, 1), ("start", np.int32, 1))
-        kinds += (("deleted", np.int32, 1), ("inserted", np.uint8, VARIABLE))
+        kinds: tuple[tuple[str, Any, int], ...] = (
+            ("sequence", np.uint8, VARIABLE),
+            ("position", np.int64, 1),
+            ("start", np.int32, 1),
+            ("deleted", np.int32, 1),
+            ("inserted", np.uint8, VARIABLE),
+        )
         return Signature(
             tuple(TensorSpec(name, np.dtype(kind), (VARIABLE, length)) for name, kind, length in kinds),
             tuple(
@@ -254,7 +259,7 @@ def _own(weights: Mapping[str, torch.Tensor], network: str) -> dict[str, torch.T
 
 def _mean(total: torch.Tensor, count: int) -> NDArray[np.float32]:
     # Divided here: a GPU would multiply by 1 / count.
-    mean: NDArray[np.float32] = total.cpu().numpy() / np.float32(count)
+    mean: NDArray[np.float32] = np.divide(total.cpu().numpy(), np.float32(count), dtype=np.float32)
     return mean
 
 

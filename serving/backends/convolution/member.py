@@ -73,7 +73,8 @@ class Member:
         self._first = {name: context - need for name, need in self._needs.items()}
         self._output = self._layers[-1].name
         self._kept = self._kept_layers()
-        self._uses_onednn = device.type == "cpu" and torch.backends.mkldnn.is_available()
+        has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        self._uses_onednn = device.type == "cpu" and has_onednn
         self._uses = Counter(name for layer in self._layers for name in layer.inputs)
         channels = folded.channels("." * letters)
         self.kept_bytes = FLOAT_BYTES * sum(channels[name] for name in self._kept)
