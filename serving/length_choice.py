@@ -61,14 +61,13 @@ class LengthChoice:
         needed = [place for place, i in enumerate(by_length) if i < num_needed]
         low, high = _cheapest(
             np.array([lengths[i] for i in by_length]),
+            np.array([self._steps.up(lengths[i]) for i in by_length]),
             np.array([pool[i].next_rows for i in by_length]),
             needed[0],
             needed[-1],
             max_rows,
             min_rows,
             self._row_multiple,
-            # Without a multiple all rows that may lie in one batch are padded to one length.
-            self._steps.multiple or self._steps.up(lengths[0]),
             self._cost.fixed_ns,
             self._cost.token_ns,
             self._padding.max_tokens,
@@ -78,16 +77,16 @@ class LengthChoice:
 
 
 # It keeps the interpreter's lock: whoever gives it up among clients who were just answered waits for them.
-@njit(f"UniTuple(i8, 2)(i8[::1], i8[::1], {'i8, ' * 6}f8, f8, i8, f8)", cache=True)
+@njit(f"UniTuple(i8, 2)(i8[::1], i8[::1], i8[::1], {'i8, ' * 5}f8, f8, i8, f8)", cache=True)
 def _cheapest(
     lengths: np.ndarray,
+    padded_lengths: np.ndarray,
     rows: np.ndarray,
     first: int,
     last: int,
     max_rows: int,
     min_rows: int,
     row_multiple: int,
-    length_multiple: int,
     fixed_ns: float,
     token_ns: float,
     max_tokens: int,
@@ -97,13 +96,13 @@ def _cheapest(
 
     Args:
         lengths: int64 [n], rising.
+        padded_lengths: int64 [n], to what a batch is padded whose longest row each is.
         rows: int64 [n], of each request.
         first: A place of the run.
         last: Another, not before it.
         max_rows: Most rows of the run.
         min_rows: Rows that it has, where a run within the limits has so many.
         row_multiple: To a multiple of what the batch is padded.
-        length_multiple: Likewise its rows.
         fixed_ns: Cost of an execution.
         token_ns: Cost of a padded token.
         max_tokens: Most padded tokens; 0: any number.
@@ -114,7 +113,7 @@ def _cheapest(
     """
     best_low, best_high, best_price, best_is_wanted = -1, -1, np.inf, False
     for high in range(last, len(lengths)):
-        length = -(-lengths[high] // length_multiple) * length_multiple
+        length = padded_lengths[high]
         num_rows, useful = 0, 0
         for low in range(high, -1, -1):
             num_rows += rows[low]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -319,6 +319,7 @@ def test_a_lower_priority_only_fills_up():
     st.sampled_from([LengthSteps(1), LengthSteps(16), LengthSteps(None)]),
     st.sampled_from([{}, {"max_tokens": 900}, {"max_ratio": 0.3}]),
 )
+@example([[(1, 1), (135, 3)]], 0.0, 0.0, 4, 1, LengthSteps(None), {"max_ratio": 0.3})
 @settings(max_examples=60, deadline=None)
 def test_a_batch_is_within_the_limits_and_has_the_first_request(
     levels, fixed, token, max_rows, multiple, steps, limits
