@@ -291,11 +291,15 @@ class Batcher(Scheduler):
         if not pieces:
             return
         begun_ns = self._clock_ns()
+        interrupt: BaseException | None = None
         outcomes: Sequence[Tensors | ServingError]
         try:
             outcomes = instance.run(pieces)
-        except Exception as error:
+        except BaseException as error:
             outcomes = [ExecutionError(f"{self._label}: {type(error).__name__}: {error}") for _ in pieces]
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                # Ctrl-C, while a waiting thread executed its own call.
+                interrupt = error
         settling: dict[Batcher, None] = {}
         _thread.settling = settling
         try:
@@ -307,6 +311,8 @@ class Batcher(Scheduler):
             other.look()
         if self._config.padding is not None:
             instance.cost.observe(instance.padded_tokens(pieces), self._clock_ns() - begun_ns)
+        if interrupt is not None:
+            raise interrupt
 
     def _expire(self, answer: Answer) -> None:
         """Refuses a request whose time in the queue is over; one that has started is let run."""

@@ -25,6 +25,7 @@ from serving.tensors import NUMPY_TYPES, TYPE_NAMES, VARIABLE, TensorSpec
 # Source: Triton, "Auto-generated model configuration": the batch size given to a model that can batch and does not say.
 DEFAULT_MAX_BATCH_SIZE = 4
 
+MOST_INSTANCES = 1024
 _KINDS: dict[int, Literal["auto", "cpu", "gpu"]] = {
     model_config_pb2.ModelInstanceGroup.KIND_AUTO: "auto",
     model_config_pb2.ModelInstanceGroup.KIND_CPU: "cpu",
@@ -200,8 +201,11 @@ def _instance_group(group: Any, where: str) -> InstanceGroup:
             "is not supported by this server",
             field="instance_group.kind",
         )
-    if group.count < 0:
-        raise ModelLoadError(f"{where}: instance_group.count is {group.count}", field="instance_group.count")
+    if not 0 <= group.count <= MOST_INSTANCES:
+        raise ModelLoadError(
+            f"{where}: instance_group.count is {group.count}, not within 0-{MOST_INSTANCES}: each is a thread",
+            field="instance_group.count",
+        )
     return InstanceGroup(_KINDS[group.kind], group.count or 1, tuple(group.gpus))
 
 

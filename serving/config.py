@@ -6,6 +6,7 @@ this server does not act on is an error that names it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,12 +164,29 @@ def read_config(folder: Path) -> Any:
     """
     path = folder / CONFIG_NAME
     message = model_config_pb2.ModelConfig()
-    if path.exists():
+    text = read_beside(folder.name, path)
+    if text is not None:
         try:
-            text_format.Parse(path.read_text(encoding="utf-8"), message)
-        except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
+            text_format.Parse(text.decode(), message)
+        except (text_format.ParseError, UnicodeDecodeError) as error:
             raise ModelLoadError(f"model {folder.name!r}: {path}: {error}") from error
     return _checked(message, folder.name, str(path))
+
+
+def read_beside(model: str, path: Path) -> bytes | None:
+    """A file that lies beside a model's versions; None when there is none.
+
+    Raises:
+        ModelLoadError: It cannot be read, leads nowhere, or is no file: a pipe would be waited for without end.
+    """
+    if not os.path.lexists(path):
+        return None
+    if not path.is_file():
+        raise ModelLoadError(f"model {model!r}: {path}: is not a file")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelLoadError(f"model {model!r}: {path}: {error}") from error
 
 
 def parse_config(name: str, text: bytes) -> Any:

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from serving.answer import Answer
 from serving.canary import Canary, Rollback
+from serving.config import read_beside
 from serving.errors import ModelLoadError, RetiredError, ServingError
 from serving.model import Served, Services
 from serving.request import Call
@@ -68,11 +69,12 @@ def read_routing(model: str, folder: Path) -> RoutingConfig | None:
         ModelLoadError: It is not as this module says.
     """
     path = folder / FILE_NAME
-    if not path.exists():
+    text = read_beside(model, path)
+    if text is None:
         return None
     try:
-        return RoutingConfig.model_validate_json(path.read_bytes())
-    except (ValidationError, OSError) as error:
+        return RoutingConfig.model_validate_json(text)
+    except ValidationError as error:
         raise ModelLoadError(f"model {model!r}: {path}: {error}", field=FILE_NAME) from error
 
 

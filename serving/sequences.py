@@ -132,7 +132,7 @@ class SequenceBatcher(Scheduler):
         outcomes: Sequence[Tensors | ServingError]
         try:
             outcomes = instance.run(group)
-        except Exception as error:
+        except BaseException as error:  # this thread is the instance's, nobody interrupts it
             outcomes = [ExecutionError(f"{self._label}: {type(error).__name__}: {error}") for _ in group]
         for one, outcome in zip(group, outcomes, strict=True):
             one.take(outcome)

@@ -403,6 +403,8 @@ def test_each_code_is_an_error_of_its_own(tmp_path, code, kind):
         ("return 3", "execute returned int for 1 requests"),
         ("raise KeyError('lost')", r"KeyError: 'lost' \(model.py, line \d+\)"),
         ("raise SystemExit(3)", r"execute called exit\(3\)"),
+        ("raise KeyboardInterrupt", r"KeyboardInterrupt: +\(model.py, line \d+\)"),
+        ("raise GeneratorExit('gone')", r"GeneratorExit: gone \(model.py, line \d+\)"),
         ("request.inputs()[0].as_numpy()[:] = 0", r"read-only \(model.py, line \d+\)"),
         ("response = pb_utils.InferenceResponse()", "gave no output 'y'"),
         ("response = pb_utils.InferenceResponse([pb_utils.Tensor('y', np.zeros((2, 2), 'f4'))])", "batch of 3 rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import numpy as np
@@ -89,12 +90,25 @@ def test_listed_tensors_are_completed(tmp_path):
         ),
         ("max_batch_size: 4 optimization { graph { level: 9 } }", "optimization.graph.level 9"),
         ("max_batch_size: 4 instance_group { kind: KIND_GPU }", "CUDAExecutionProvider"),
+        ("instance_group { count: 100000 }", "instance_group.count is 100000, not within 0-1024"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(tmp_path, config, words):
     with pytest.raises(ModelLoadError, match=words) as caught:
         load(tmp_path, config)
     assert "model 'm'" in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "routing.json"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, file, kind):
+    write_model(tmp_path, "m", affine(), "max_batch_size: 4")
+    path = tmp_path / "m" / file
+    path.unlink(missing_ok=True)
+    make = {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink("nowhere", path)}[kind]
+    make(path)
+    with pytest.raises(ModelLoadError, match=rf"model 'm': .*{file}: is not a file"):
+        ModelServer(tmp_path).start()
 
 
 def test_a_fixed_batch_dimension_cannot_batch(tmp_path):

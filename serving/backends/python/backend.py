@@ -140,7 +140,7 @@ class PythonBackend(Backend):
                 responses = self._runner.run(responses)
         except SystemExit as error:
             raise ExecutionError(f"execute called exit({error.code})") from error
-        except Exception as error:
+        except BaseException as error:  # the model's own: this thread is the instance's, nobody interrupts it
             raise ExecutionError(f"{type(error).__name__}: {error}{_place(error)}") from error
         if responses is None:
             responses = [None] * len(given)
@@ -166,7 +166,7 @@ class PythonBackend(Backend):
         if hasattr(model, "finalize"):
             try:
                 model.finalize()
-            except (Exception, SystemExit):
+            except BaseException:  # whatever the model raises, the others must be let go of
                 log.exception("%s: finalize failed", self._label)
         if self._runner is not None:
             self._runner.close()
